@@ -1,0 +1,46 @@
+# Thin on purpose: one line per target. `make run`, `make test` and `make lab` are all a person needs.
+PYTHON ?= python3
+PROFILE ?= quick
+BIN := .venv/bin
+STAMP := .venv/installed
+
+.PHONY: setup run test lab doctor lint format execute lock bench clean
+
+setup: $(STAMP)
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("The course needs Python 3.11 or newer, this is %d.%d: run make PYTHON=python3.11 (or newer)" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+run: setup
+	$(BIN)/course run --profile $(PROFILE) && $(BIN)/course report --profile $(PROFILE)
+
+test: setup
+	$(BIN)/python -m pytest
+
+lab: setup
+	$(BIN)/course lab
+
+doctor: setup
+	$(BIN)/course doctor
+
+lint: setup
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+format: setup
+	$(BIN)/ruff check --fix . && $(BIN)/ruff format .
+
+execute: setup
+	$(BIN)/course run --profile quick --force --store
+
+bench: setup
+	$(BIN)/python benchmarks/fit_overhead.py
+
+lock: setup
+	$(BIN)/uv pip compile pyproject.toml --extra dali --extra dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --quiet --custom-compile-command 'make lock' -o requirements.lock
+
+clean:
+	rm -rf build runs notebooks/runs .pytest_cache .ruff_cache

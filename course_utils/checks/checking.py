@@ -1,0 +1,39 @@
+"""What all checks share: how they fail, how they pass, how they call a student's function."""
+
+from collections.abc import Callable
+from functools import wraps
+
+__all__ = ["CheckFailed", "checks_exercise", "require"]
+
+
+class CheckFailed(AssertionError):
+    """The exercise is not solved; the message is one sentence on what is wrong."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"✗ {self}"]
+
+
+def require(holds: object, otherwise: str) -> None:
+    """Raise `CheckFailed` with the sentence ``otherwise`` unless ``holds``."""
+    if not holds:
+        raise CheckFailed(otherwise)
+
+
+def checks_exercise(check: Callable[[Callable], None]) -> Callable[[Callable], None]:
+    """Decorate ``check(answer)``: a missing or a crashing answer fails in one sentence too."""
+
+    @wraps(check)
+    def checked(answer: Callable) -> None:
+        try:
+            check(answer)
+        except CheckFailed:
+            raise
+        except NotImplementedError:
+            raise CheckFailed(f"{answer.__name__} is not written yet.") from None
+        except Exception as error:
+            raise CheckFailed(
+                f"{answer.__name__} stopped with {type(error).__name__}: {error}"
+            ) from error
+        print(f"✓ {answer.__name__}: passed")
+
+    return checked

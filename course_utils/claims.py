@@ -1,0 +1,69 @@
+"""`claim` states a result, shows whether it holds, and leaves a record that CI reads."""
+
+import html
+from numbers import Integral, Real
+
+__all__ = ["CLAIM_MIME", "ClaimError", "claim"]
+
+CLAIM_MIME = "application/vnd.course.claim+json"
+KINDS = ("identity", "effect")
+
+
+class ClaimError(AssertionError):
+    """A claim that does not hold."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"ClaimError: {self}"]
+
+
+class _Shown:
+    """What a notebook displays: a green or red line, and the record behind it."""
+
+    def __init__(self, record: dict):
+        self.record = record
+
+    def __repr__(self) -> str:
+        mark = "✓" if self.record["holds"] else "✗ does not hold:"
+        value = self.record["value"]
+        return f"{mark} {self.record['text']}" + ("" if value is None else f"  [{value}]")
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict:
+        colour = "#1a7f37" if self.record["holds"] else "#cf222e"
+        line = f'<span style="color:{colour};font-weight:600">{html.escape(repr(self))}</span>'
+        return {"text/plain": repr(self), "text/html": line, CLAIM_MIME: self.record}
+
+
+def _to_json(value: object) -> object:
+    if value is None or isinstance(value, str | bool):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    return float(value) if isinstance(value, Real) else str(value)
+
+
+def claim(text: str, holds: object, value: object = None, kind: str = "identity") -> None:
+    """Claim that ``text`` is true because ``holds`` is.
+
+    An *identity* is exact and must hold in every profile: if it does not, this raises. An
+    *effect* is measured, and is only promised for the profile and data it was written for: one
+    that does not hold is shown in red and recorded; ``course run`` fails the lesson for it in
+    the ``quick`` profile on the embedded data.
+
+    Args:
+        text: one sentence; the same in every run, so that CI can compare it.
+        holds: a truth value (a tensor or array of one element will do).
+        value: the figure behind it, rounded, or None.
+        kind: ``"identity"`` or ``"effect"``.
+
+    Raises:
+        ClaimError: an identity that does not hold.
+        ValueError: unknown kind.
+    """
+    from IPython.display import display
+
+    if kind not in KINDS:
+        raise ValueError(f"no kind of claim {kind!r}: choose from {', '.join(KINDS)}")
+    record = {"text": text, "kind": kind, "holds": bool(holds), "value": _to_json(value)}
+    display(_Shown(record))
+    if kind == "identity" and not record["holds"]:
+        raise ClaimError(f"{text} does not hold" + ("" if value is None else f" (value {value})"))

@@ -1,0 +1,163 @@
+"""Is this machine ready for the course? One finding a line, each with its cure."""
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.util import find_spec
+from pathlib import Path
+
+import psutil
+from packaging.requirements import Requirement
+
+from course_utils.errors import CourseError
+
+__all__ = ["Finding", "check_environment", "find_package_faults"]
+
+ROOT = Path(__file__).resolve().parents[1]
+GIB = 2**30
+MIN_MEMORY, MIN_DISK = 2 * GIB, 2 * GIB
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of ``course doctor``; ``cure`` is empty when all is well."""
+
+    name: str
+    detail: str
+    cure: str = ""
+    required: bool = True
+
+    @property
+    def ok(self) -> bool:
+        return not self.cure
+
+    def __str__(self) -> str:
+        state = "ok" if self.ok else "missing" if self.required else "missing (optional)"
+        return f"{self.name}: {state} · {self.detail}" + (f" → {self.cure}" if self.cure else "")
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def read_lock(lock: Path) -> dict[str, str]:
+    """Name to version of every package that the lock file pins for this machine."""
+    pins = {}
+    for line in lock.read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith((" ", "#", "-")):
+            requirement = Requirement(line.rstrip(" \\"))
+            if requirement.marker is None or requirement.marker.evaluate():
+                pins[requirement.name] = str(requirement.specifier).removeprefix("==")
+    return pins
+
+
+def find_package_faults(pins: dict[str, str], needed: list[str]) -> list[str]:
+    """Installed packages of another version than ``pins`` say, and ``needed`` ones not there."""
+    faults = []
+    for name, pinned in pins.items():
+        found = _installed(name)
+        if found is None and name in needed:
+            faults.append(f"{name} is not installed")
+        elif found is not None and found.partition("+")[0] != pinned:
+            faults.append(f"{name} is {found}, locked is {pinned}")
+    return faults
+
+
+def _check_python() -> Finding:
+    found = sys.version.split()[0]
+    cure = "" if sys.version_info >= (3, 11) else "install Python 3.11 or newer"
+    return Finding("Python", found, cure)
+
+
+def _check_packages() -> Finding:
+    lock = ROOT / "requirements.lock"
+    if not lock.exists():
+        return Finding("Packages", "no requirements.lock", f"restore {lock} from git")
+    declared = [Requirement(text) for text in requires("course-utils") or []]
+    needed = [r.name for r in declared if r.marker is None or r.marker.evaluate({"extra": ""})]
+    faults = find_package_faults(read_lock(lock), needed)
+    if not faults:
+        return Finding("Packages", "as locked")
+    more = f" and {len(faults) - 3} more" if len(faults) > 3 else ""
+    cure = "delete .venv and run make setup"
+    return Finding("Packages", "; ".join(faults[:3]) + more, cure)
+
+
+def _check_compiler() -> Finding:
+    found = next(filter(None, map(shutil.which, ("g++", "c++", "clang++", "cl"))), None)
+    cure = "" if found else "install a C++ compiler for torch.compile; all else runs without"
+    return Finding("Compiler", found or "none", cure, required=False)
+
+
+def _check_gpu() -> Finding:
+    import torch
+
+    if torch.cuda.is_available():
+        return Finding("GPU", torch.cuda.get_device_name(), required=False)
+    return Finding("GPU", "none", "not needed: smoke and quick run on a CPU", required=False)
+
+
+def _check_dali() -> Finding:
+    found = _installed("nvidia-dali-cuda120")
+    if found and find_spec("nvidia.dali"):
+        return Finding("DALI", found, required=False)
+    cure = "pip install 'nvidia-dali-cuda120' (Linux x86-64 only); lesson 11 runs without it too"
+    return Finding("DALI", "not installed", cure, required=False)
+
+
+def _check_memory() -> Finding:
+    free = psutil.virtual_memory().available
+    cure = "" if free >= MIN_MEMORY else "close other programs: a lesson takes up to 2 GiB"
+    return Finding("Memory", f"{free / GIB:.1f} GiB free", cure)
+
+
+def _check_disk(folder: Path) -> Finding:
+    free = shutil.disk_usage(folder).free
+    cure = "" if free >= MIN_DISK else f"free {MIN_DISK / GIB:.0f} GiB on the disk of {folder}"
+    return Finding("Disk", f"{free / GIB:.1f} GiB free", cure)
+
+
+def _check_write_access(folder: Path) -> Finding:
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return Finding("Write access", "the course's folder")
+    except OSError as error:
+        return Finding("Write access", f"{error.strerror}: {folder}", "clone the course elsewhere")
+
+
+def _check_data() -> Finding:
+    from course_utils.image_sources import open_cifar10, open_folder
+    from course_utils.outlines import SHAPE_SETS
+
+    dataset = os.environ.get("COURSE_DATASET") or "shapes"
+    if dataset in SHAPE_SETS:
+        return Finding("Data", f"{dataset} is embedded")
+    try:
+        names, targets, _ = open_cifar10() if dataset == "cifar10" else open_folder(dataset)
+    except CourseError as error:
+        return Finding("Data", str(error), "set COURSE_DATASET=shapes until that is mended")
+    return Finding("Data", f"{dataset}: {len(targets):,} images of {len(names)} classes")
+
+
+def check_environment(folder: Path = ROOT) -> Iterator[Finding]:
+    """Check everything the course needs, in the order in which it would be missed."""
+    checks: tuple[Callable[[], Finding], ...] = (
+        _check_python,
+        _check_packages,
+        _check_compiler,
+        _check_gpu,
+        _check_dali,
+        _check_memory,
+        lambda: _check_disk(folder),
+        lambda: _check_write_access(folder),
+        _check_data,
+    )
+    for check in checks:
+        yield check()

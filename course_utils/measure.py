@@ -1,0 +1,126 @@
+"""Measuring: bytes saved for the backward pass, device memory, throughput, calibration."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import lightning as L
+import torch
+from torch import nn
+
+__all__ = [
+    "SavedBytes",
+    "Throughput",
+    "calibration_error",
+    "count_parameters",
+    "count_saved_bytes",
+    "peak_memory_bytes",
+    "synchronize",
+]
+
+
+class SavedBytes:
+    """What `count_saved_bytes` found; ``total`` is in bytes."""
+
+    total: int = 0
+
+
+@contextmanager
+def count_saved_bytes(model: nn.Module) -> Iterator[SavedBytes]:
+    """Count the bytes that the forward pass in this context saves for its backward pass.
+
+    Each storage counts once, however many tensors view it, and the model's own parameters and
+    buffers do not count: what is left are activations (the input batch among them). The figure
+    is deterministic and the same on every device, so that it can be asserted.
+    ``total`` is set when the context ends. Source: `torch.autograd.graph.saved_tensors_hooks`.
+    """
+    own = {
+        tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())
+    }
+    storages = {}  # holds each storage, so that no address is given to another one meanwhile
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            storages[storage.data_ptr()] = storage
+        return tensor
+
+    saved = SavedBytes()
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        yield saved
+    saved.total = sum(storage.nbytes() for storage in storages.values())
+
+
+def count_parameters(model: nn.Module, trainable: bool = False) -> int:
+    """How many numbers the model holds as parameters; ``trainable``: those with gradients only."""
+    return sum(p.numel() for p in model.parameters() if p.requires_grad or not trainable)
+
+
+def peak_memory_bytes(device: torch.device) -> int | None:
+    """The allocator's peak on a CUDA device since its last reset; None where there is none.
+
+    (`torch.cuda.max_memory_allocated` answers 0 on a machine without CUDA: a silently wrong plot.)
+    """
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has done all that was asked of it: before any clock is read."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+class Throughput(L.Callback):
+    """Observe training: ``images_per_s`` over all steps but the first ``warmup_steps``.
+
+    The clock runs from batch to batch, so loading and augmenting count, validation does not.
+    """
+
+    def __init__(self, warmup_steps: int = 3):
+        self.warmup_steps = warmup_steps
+        self.images, self.time_s, self._start = 0, 0.0, 0.0
+        self.peak_memory_bytes: int | None = None
+
+    @property
+    def images_per_s(self) -> float | None:
+        """None when every step was a warm-up step."""
+        return self.images / self.time_s if self.images else None
+
+    def _read_clock(self, pl_module: L.LightningModule) -> float:
+        synchronize(pl_module.device)
+        return time.perf_counter()
+
+    def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._start = self._read_clock(pl_module)
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx: int) -> None:
+        done = trainer.fit_loop.total_batch_idx + 1
+        if done < self.warmup_steps:
+            return
+        if done == self.warmup_steps:
+            self._start = self._read_clock(pl_module)
+            return
+        self.images += len(batch[1])
+        if trainer.is_last_batch:  # reading the clock waits for the device: once an epoch is enough
+            self.time_s += self._read_clock(pl_module) - self._start
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self.peak_memory_bytes = peak_memory_bytes(pl_module.device)
+
+
+def calibration_error(logits: torch.Tensor, targets: torch.Tensor, num_bins: int = 15) -> float:
+    """Expected calibration error, in [0, 1]: how far confidence is from accuracy, on average.
+
+    Args:
+        logits: ``(N, C)``. They are turned into probabilities here: torchmetrics would take
+            logits that happen to lie in [0, 1] for probabilities.
+        targets: ``(N,)`` int64.
+        num_bins: equal bins of confidence.
+
+    Source: C. Guo et al., On Calibration of Modern Neural Networks, 2017 (torchmetrics).
+    """
+    from torchmetrics.functional.classification import multiclass_calibration_error
+
+    return multiclass_calibration_error(
+        logits.float().softmax(dim=1), targets, logits.shape[1], n_bins=num_bins
+    ).item()

@@ -1,0 +1,72 @@
+"""Models by name: ours, torchvision's and timm's."""
+
+from torch import nn
+
+from course_utils.errors import CourseError
+
+__all__ = ["create_model"]
+
+
+def create_model(name: str, num_classes: int, pretrained: bool = False) -> nn.Module:
+    """A network that maps images ``(N, 3, H, W)`` to logits ``(N, num_classes)``.
+
+    Args:
+        name: ``"resnet_tiny"`` (ours: 0.46 million parameters, made for 32×32 images and two
+            cores), ``"resnet18"`` (torchvision's), or ``"timm/<name>"`` for any name of
+            ``timm.list_models()``.
+        num_classes: of the last layer, which is always new.
+        pretrained: start from weights trained on other images; False: random weights.
+
+    Raises:
+        CourseError: unknown name; pretrained weights that are not to be had. Never a silent
+            fall-back to random weights.
+    """
+    if name == "resnet_tiny":
+        if pretrained:
+            raise CourseError("resnet_tiny has no pretrained weights yet: use pretrained=False")
+        return _resnet_tiny(num_classes)
+    try:
+        if name == "resnet18":
+            return _torchvision_resnet18(num_classes, pretrained)
+        if name.startswith("timm/"):
+            return _timm_model(name.removeprefix("timm/"), num_classes, pretrained)
+    except (OSError, RuntimeError) as error:
+        if not pretrained:
+            raise
+        raise CourseError(
+            f"pretrained weights of {name} could not be fetched ({_first_line(error)}): connect "
+            "to a network once (they are cached), or use pretrained=False"
+        ) from None
+    raise CourseError(f"no model {name!r}: use resnet_tiny, resnet18 or timm/<a timm name>")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _resnet_tiny(num_classes: int) -> nn.Module:
+    """timm's ResNet, one basic block a stage; without the max-pool that 32 pixels cannot afford."""
+    from timm.models.resnet import BasicBlock, ResNet
+
+    model = ResNet(
+        BasicBlock, layers=[1, 1, 1, 1], channels=(24, 48, 96, 128), num_classes=num_classes
+    )
+    model.maxpool = nn.Identity()
+    return model
+
+
+def _torchvision_resnet18(num_classes: int, pretrained: bool) -> nn.Module:
+    from torchvision.models import ResNet18_Weights, resnet18
+
+    model = resnet18(weights=ResNet18_Weights.DEFAULT if pretrained else None)
+    model.fc = nn.Linear(model.fc.in_features, num_classes)
+    return model
+
+
+def _timm_model(name: str, num_classes: int, pretrained: bool) -> nn.Module:
+    import timm
+
+    if not timm.is_model(name):
+        near = ", ".join(timm.list_models(f"{name[:6]}*")[:3]) or "timm.list_models() lists them"
+        raise CourseError(f"timm has no model {name!r} (some near: {near})")
+    return timm.create_model(name, pretrained=pretrained, num_classes=num_classes)

@@ -1,0 +1,152 @@
+"""Figures of the course: one look, colours that colour-blind readers can tell apart."""
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from course_utils.comparing import METRICS, paired_difference
+from course_utils.training import Run
+
+__all__ = [
+    "COLOURS",
+    "plot_confusion",
+    "plot_images",
+    "plot_learning_curves",
+    "plot_paired",
+    "use_style",
+]
+
+# M. Okabe and K. Ito, Color Universal Design, 2008: the n-th arm has the n-th colour throughout
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+GREY = "#999999"
+
+
+def use_style() -> None:
+    """Set matplotlib's defaults for a notebook: readable at 100 dpi, no boxes, quiet grid."""
+    plt.rcParams.update(
+        {
+            "figure.dpi": 100,
+            "figure.constrained_layout.use": True,
+            "axes.prop_cycle": plt.cycler(color=COLOURS),
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.grid": True,
+            "axes.titlelocation": "left",
+            "axes.titlesize": 11,
+            "grid.alpha": 0.25,
+            "font.size": 10,
+            "legend.frameon": False,
+            "svg.hashsalt": "course",
+        }
+    )
+
+
+def plot_images(
+    images: np.ndarray, labels: Sequence[str], title: str, columns: int = 10, size: float = 0.85
+) -> Figure:
+    """A grid of images ``(N, H, W, 3)`` uint8, each with its label above it.
+
+    ``columns`` images a row, each ``size`` inches wide.
+    """
+    rows = -(-len(images) // columns)
+    lines = 1 + max(label.count("\n") for label in labels)
+    height = rows * (size + 0.16 * lines) + 0.35
+    figure, axes = plt.subplots(rows, columns, figsize=(columns * size, height), squeeze=False)
+    for axis in axes.flat:
+        axis.axis("off")
+    for axis, image, label in zip(axes.flat, images, labels, strict=False):
+        axis.imshow(image, interpolation="nearest")
+        axis.set_title(label, fontsize=8, loc="center", pad=2)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+    return figure
+
+
+def plot_learning_curves(runs: Sequence[Run], title: str) -> Figure:
+    """Loss and accuracy over epochs: training dashed, validation solid, one colour an arm."""
+    figure, (loss, accuracy) = plt.subplots(1, 2, figsize=(9, 3.4))
+    arms = list(dict.fromkeys(run.arm for run in runs))
+    for run in runs:
+        colour = COLOURS[arms.index(run.arm) % len(COLOURS)]
+        first = run is next(other for other in runs if other.arm == run.arm)
+        epochs = [row["epoch"] for row in run.history]
+        for axis, metric in ((loss, "loss"), (accuracy, "accuracy")):
+            for split, style in (("train", "--"), ("val", "-")):
+                values = [row.get(f"{split}_{metric}", np.nan) for row in run.history]
+                name = {"train": "training", "val": "validation"}[split]
+                label = f"{run.arm}, {name}" if first else None
+                axis.plot(epochs, values, style, color=colour, alpha=0.8, label=label, marker=".")
+    loss.set(xlabel="epoch", ylabel="cross-entropy (nats)")
+    accuracy.set(xlabel="epoch", ylabel="accuracy (share of images)")
+    for axis in (loss, accuracy):
+        axis.xaxis.get_major_locator().set_params(integer=True)
+    loss.legend(fontsize=8)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+    return figure
+
+
+def plot_paired(
+    values: Mapping[str, np.ndarray], metric: str, title: str, axis: Axes | None = None
+) -> Axes:
+    """Paired differences from the first arm: a dot a seed, the mean, its 95 % interval.
+
+    The band is the noise floor: one standard deviation of the baseline over its seeds. With one
+    arm only, its own values are drawn about their mean.
+
+    Args:
+        values: arm to one value a seed, in the metric's own unit, the same seeds for every arm.
+        metric: a name in a run's ``metrics``.
+    """
+    name, factor, unit, _ = METRICS[metric]
+    if axis is None:
+        _, axis = plt.subplots(figsize=(7, 1.2 + 0.55 * max(1, len(values) - 1)))
+    (baseline, reference), *others = values.items()
+    reference = np.asarray(reference, dtype=float)
+    if not others:
+        others = [(baseline, reference)]
+        reference = np.full_like(reference, reference.mean())
+    rows = np.arange(len(others))[::-1]
+    spread = factor * np.std(values[baseline], ddof=1) if len(reference) > 1 else np.nan
+    if np.isfinite(spread):
+        axis.axvspan(
+            -spread, spread, color=GREY, alpha=0.2, lw=0, label="noise floor (±1 std of baseline)"
+        )
+    axis.axvline(0, color="black", lw=1)
+    for row, (arm, arm_values) in zip(rows, others, strict=True):
+        found = paired_difference(reference, arm_values)
+        dots = factor * (np.asarray(arm_values, dtype=float) - reference)
+        axis.plot(dots, np.full(len(dots), row + 0.16), "o", color=GREY, ms=5, label="one seed")
+        half = factor * (found.high - found.mean)
+        colour = COLOURS[list(values).index(arm) % len(COLOURS)]
+        error = half if np.isfinite(half) else None
+        label = "mean, 95 % interval" if error is not None else "mean (one seed: no interval)"
+        axis.errorbar(
+            factor * found.mean, row, xerr=error, fmt="D", color=colour, capsize=4, label=label
+        )
+    axis.set_yticks(rows, [arm for arm, _ in others])
+    axis.set_ylim(-0.6, len(others) - 0.3)
+    against = "its mean" if len(values) == 1 else baseline
+    axis.set(xlabel=f"{name}: difference from {against} ({unit})", title=title)
+    handles = dict(zip(*reversed(axis.get_legend_handles_labels()), strict=True))
+    axis.legend(handles.values(), handles, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
+    return axis
+
+
+def plot_confusion(counts: np.ndarray, class_names: Sequence[str], title: str) -> Figure:
+    """A confusion matrix: ``counts[i, j]`` images of true class i were called class j."""
+    figure, axis = plt.subplots(figsize=(5.6, 5))
+    axis.grid(False)
+    image = axis.imshow(counts, cmap="Blues")
+    dark = counts.max() / 2
+    for (row, column), count in np.ndenumerate(counts):
+        if count:
+            colour = "white" if count > dark else "black"
+            axis.text(column, row, int(count), ha="center", va="center", color=colour, fontsize=8)
+    ticks = range(len(class_names))
+    axis.set_xticks(ticks, class_names, rotation=45, ha="right")
+    axis.set_yticks(ticks, class_names)
+    axis.set(xlabel="predicted class", ylabel="true class", title=title)
+    figure.colorbar(image, label="images", shrink=0.8)
+    return figure

@@ -1,0 +1,92 @@
+"""Profiles: one word decides the size of everything a lesson trains."""
+
+import dataclasses
+import os
+from dataclasses import dataclass
+
+from course_utils.errors import CourseError
+
+__all__ = ["PROFILES", "Config", "load_config"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """What a lesson trains, frozen: made by `load_config`, varied with `replace`."""
+
+    profile: str
+    dataset: str  # "shapes", "cifar10" or a folder of images
+    model: str  # a name that `create_model` knows
+    num_train: int | None  # images in the training split; None: all there are
+    num_val: int  # images in the validation split
+    epochs: int
+    batch_size: int
+    peak_lr: float  # learning rate of the baseline's AdamW
+    num_workers: int  # loader processes; 0: load in the main process
+    num_seeds: int
+    first_seed: int = 0
+    progress: bool = False  # progress bars: for a person at the screen, not for stored outputs
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The paired seeds of every comparison: ``first_seed, first_seed + 1, …``."""
+        return tuple(range(self.first_seed, self.first_seed + self.num_seeds))
+
+    def replace(self, **changes) -> "Config":
+        """A copy with ``changes``."""
+        return dataclasses.replace(self, **changes)
+
+    def describe(self) -> str:
+        """One line for the reader: what will run."""
+        images = f"{self.num_train:,}" if self.num_train else "all"
+        return (
+            f"profile {self.profile} · data {self.dataset}: {images} training and "
+            f"{self.num_val:,} validation images · model {self.model} · {self.epochs} epoch(s) "
+            f"of batches of {self.batch_size} · seeds {', '.join(map(str, self.seeds))}"
+        )
+
+
+_SMALL = {"dataset": "shapes", "model": "resnet_tiny", "peak_lr": 3e-3, "num_workers": 0}
+PROFILES = {
+    "smoke": Config(
+        "smoke", num_train=320, num_val=200, epochs=1, batch_size=32, num_seeds=1, **_SMALL
+    ),
+    "quick": Config(
+        "quick", num_train=1500, num_val=1000, epochs=7, batch_size=50, num_seeds=3, **_SMALL
+    ),
+    "full": Config(
+        "full",
+        dataset="cifar10",
+        model="resnet18",
+        num_train=None,
+        num_val=5000,
+        epochs=10,
+        batch_size=128,
+        peak_lr=1e-3,
+        num_workers=4,
+        num_seeds=3,
+    ),
+}
+
+
+def load_config(profile: str = "", *, dataset: str = "", first_seed: int | None = None) -> Config:
+    """The frozen configuration of a lesson.
+
+    An empty argument is taken from the environment (``COURSE_PROFILE``, ``COURSE_DATASET``,
+    ``COURSE_FIRST_SEED``), then from the defaults: profile ``quick``, the profile's data set,
+    seed 0. ``COURSE_PROGRESS=0`` turns progress bars off.
+
+    Raises:
+        CourseError: unknown profile; a seed that is not an integer ≥ 0.
+    """
+    profile = profile or os.environ.get("COURSE_PROFILE") or "quick"
+    if profile not in PROFILES:
+        raise CourseError(f"no profile {profile!r}: choose from {', '.join(PROFILES)}")
+    seed = os.environ.get("COURSE_FIRST_SEED", "0") if first_seed is None else first_seed
+    if not str(seed).isdecimal():
+        raise CourseError(f"first seed {seed!r} is not an integer ≥ 0: set COURSE_FIRST_SEED=0")
+    config = PROFILES[profile]
+    return config.replace(
+        dataset=dataset or os.environ.get("COURSE_DATASET") or config.dataset,
+        first_seed=int(seed),
+        progress=os.environ.get("COURSE_PROGRESS", "1") != "0",
+    )

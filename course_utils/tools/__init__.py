@@ -1,0 +1,1 @@
+"""What instructors and CI run: the command ``course``. Never imported by a notebook."""

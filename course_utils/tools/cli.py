@@ -1,0 +1,166 @@
+"""The command ``course``. Every function here is thin: it parses, calls, prints."""
+
+import ast
+import errno
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from course_utils.errors import CourseError
+from course_utils.tools.lessons import NOTEBOOKS, ROOT, find_lessons, format_lesson_map
+from course_utils.tools.lessons import select_lessons as select
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__
+)
+console = Console(highlight=False)
+Profile = Annotated[str, typer.Option(help="smoke, quick or full")]
+Build = Annotated[Path, typer.Option(help="folder for all that is made")]
+DEFAULT_BUILD = ROOT / "build"
+ANNOUNCEMENTS = "jupyterlab.handlers.announcements"
+
+
+@app.callback()
+def course() -> None:
+    """Training neural networks effectively: run, check and read the course."""
+
+
+@app.command()
+def doctor() -> None:
+    """Is this machine ready? One line a check, with the cure where something is missing."""
+    from course_utils.environment import check_environment
+
+    ready = True
+    for finding in check_environment():
+        colour = "green" if finding.ok else "red" if finding.required else "yellow"
+        console.print(str(finding), style=colour, soft_wrap=True, markup=False)
+        ready &= finding.ok or not finding.required
+    raise typer.Exit(0 if ready else 1)
+
+
+@app.command("list")
+def list_lessons(
+    markdown: Annotated[bool, typer.Option(help="print the README's table")] = False,
+) -> None:
+    """The lessons, with a student's minutes and the time an execution takes."""
+    lessons = find_lessons()
+    if markdown:
+        print(format_lesson_map(lessons))
+        return
+    table = Table("lesson", "question", "seam", "minutes", "budget (s)", "took (s)", box=None)
+    for x in lessons:
+        took = "–" if x.time_s is None else f"{x.time_s:.0f}"
+        table.add_row(x.name, x.question, x.seam, str(x.minutes), str(x.budget_s), took)
+    console.print(table)
+
+
+def _parse_parameters(assignments: list[str]) -> dict:
+    parameters = {}
+    for text in assignments:
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier():
+            raise CourseError(f"-p {text}: write it as NAME=VALUE")
+        try:
+            parameters[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            parameters[name] = value  # a word needs no quotes
+    return parameters
+
+
+@app.command()
+def run(
+    lessons: Annotated[
+        list[str] | None, typer.Argument(help="numbers or names; all if none")
+    ] = None,
+    profile: Profile = "",
+    dataset: Annotated[str, typer.Option(help="shapes, cifar10 or a folder of images")] = "",
+    first_seed: Annotated[int | None, typer.Option(help="first of the paired seeds")] = None,
+    parameter: Annotated[
+        list[str] | None, typer.Option("-p", help="NAME=VALUE for the parameters cell")
+    ] = None,
+    build: Build = DEFAULT_BUILD,
+    time_limit: Annotated[float, typer.Option(help="minutes for one lesson")] = 30,
+    force: Annotated[bool, typer.Option(help="execute unchanged lessons too")] = False,
+    store: Annotated[bool, typer.Option(help="write the outputs into notebooks/")] = False,
+) -> None:
+    """Execute lessons; finished ones are kept, unchanged ones skipped, failing ones reported."""
+    found = find_lessons()
+    chosen = select(lessons or [], found)
+    parameters = _parse_parameters(parameter or [])
+    if time_limit <= 0:
+        raise CourseError(f"--time-limit {time_limit}: give minutes above 0")
+
+    from course_utils.profiles import load_config
+    from course_utils.tools.running import Plan, run_lessons
+    from course_utils.tools.storing import store_outputs
+
+    config = load_config(profile, dataset=dataset, first_seed=first_seed)
+    if (folder := Path(config.dataset).expanduser()).is_dir():
+        config = config.replace(dataset=str(folder.resolve()))  # lessons run in other folders
+    plan = Plan(config, build.resolve(), time_limit * 60, force, parameters)
+    course = run_lessons(chosen, plan, console, found)
+    table = Table("lesson", "status", "time (s)", "where and why", box=None)
+    for entry in course["lessons"]:
+        status = {"passed": "green", "failed": "red", "skipped": "yellow"}[entry["status"]]
+        row = (f"[{status}]{entry['status']}[/]", f"{entry['time_s']:.0f}")
+        table.add_row(entry["name"], *row, entry["reason"].replace("[", r"\["))
+    console.print(table)
+    if any(entry["status"] == "failed" for entry in course["lessons"]):
+        raise typer.Exit(1)
+    if store:
+        times = {entry["name"]: entry["time_s"] for entry in course["lessons"]}
+        for lesson in chosen:
+            store_outputs(lesson, plan.folder / f"{lesson.name}.ipynb", times[lesson.name])
+
+
+@app.command()
+def report(profile: Profile = "", build: Build = DEFAULT_BUILD) -> None:
+    """Turn course.json into one self-contained page."""
+    from course_utils.profiles import load_config
+    from course_utils.tools.reporting import write_report
+
+    page = write_report(build.resolve() / load_config(profile).profile)
+    console.print(f"report: {page}", soft_wrap=True)
+
+
+@app.command()
+def lab(
+    port: Annotated[int, typer.Option(help="port on the loopback")] = 8888,
+    browser: Annotated[bool, typer.Option(help="open a browser")] = True,
+) -> None:
+    """Open JupyterLab on the lessons: reachable from this machine only, behind a token."""
+    options = {
+        "--ServerApp.ip": "127.0.0.1",
+        "--ServerApp.port": port,
+        "--ServerApp.open_browser": browser,
+        "--ServerApp.root_dir": NOTEBOOKS,
+        "--LabApp.default_url": "/lab/tree/00_start_here.ipynb",
+        "--LabApp.news_url": None,  # the lab calls nobody
+        "--LabApp.check_for_updates_class": f"{ANNOUNCEMENTS}.NeverCheckForUpdate",
+        "--ServerApp.allow_root": hasattr(os, "geteuid") and os.geteuid() == 0,  # containers
+    }
+    command = [sys.executable, "-m", "jupyterlab"]
+    os.execv(sys.executable, command + [f"{name}={value}" for name, value in options.items()])
+
+
+def main() -> None:
+    """Entry point: a user's mistake is one line on standard error, never a traceback."""
+    problem, status = "", 2
+    try:
+        app()
+    except CourseError as error:
+        problem = str(error)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT):
+            raise
+        problem = f"{error.strerror}: {error.filename}: free space or choose another --build"
+    except KeyboardInterrupt:
+        problem, status = "interrupted: finished lessons are kept, run again to go on", 130
+    if problem:
+        print(f"course: {problem}", file=sys.stderr)
+        sys.exit(status)

@@ -1,0 +1,164 @@
+"""Execute one lesson with papermill and read back what it claims and what it trained."""
+
+import json
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import nbformat
+import papermill
+import psutil
+from nbclient.exceptions import CellTimeoutError, DeadKernelError
+from papermill.exceptions import PapermillExecutionError
+
+from course_utils.claims import CLAIM_MIME
+from course_utils.tools.lessons import Lesson
+
+__all__ = ["execute_lesson"]
+
+RUN_FIELDS = (
+    "comparison",
+    "arm",
+    "seed",
+    "metrics",
+    "time_s",
+    "images_per_s",
+    "trainable_parameters",
+    "parameters",
+    "saved_bytes",
+)
+OnCell = Callable[[int, int], None]  # (cells done, cells in all)
+
+
+class _PeakMemory(threading.Thread):
+    """Sample the resident memory of this process's children, kernels and their workers."""
+
+    def __init__(self, interval_s: float = 0.2):
+        super().__init__(daemon=True)
+        self.interval_s, self.peak_rss_bytes, self._ended = interval_s, 0, threading.Event()
+
+    def run(self) -> None:
+        this = psutil.Process()
+        while not self._ended.wait(self.interval_s):
+            resident = 0
+            for child in this.children(recursive=True):
+                try:
+                    resident += child.memory_info().rss
+                except psutil.Error:  # it ended meanwhile
+                    continue
+            self.peak_rss_bytes = max(self.peak_rss_bytes, resident)
+
+    def __enter__(self) -> "_PeakMemory":
+        self.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._ended.set()
+        self.join()
+
+
+@contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    """Set environment variables, which the kernel inherits, for the time of the context."""
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def read_claims(notebook: nbformat.NotebookNode) -> list[dict]:
+    """The records that `course_utils.claims.claim` left in the outputs."""
+    return [
+        dict(output["data"][CLAIM_MIME])
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+        for output in cell.outputs
+        if CLAIM_MIME in output.get("data", {})
+    ]
+
+
+def read_runs(folder: Path) -> list[dict]:
+    """The runs stored in ``folder``, in the order in which they ended."""
+    paths = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+    rows = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    return [{key: row[key] for key in RUN_FIELDS} for row in rows]
+
+
+def execute_lesson(
+    lesson: Lesson,
+    output: Path,
+    work: Path,
+    *,
+    environment: dict[str, str],
+    parameters: dict | None = None,
+    time_limit_s: float,
+    on_cell: OnCell = lambda done, total: None,
+) -> dict:
+    """Run a lesson's notebook from top to bottom in the empty folder ``work``.
+
+    The executed notebook is moved to ``output`` when it is complete, or complete up to the cell
+    that failed; nothing half-written is ever found there.
+
+    Returns:
+        The lesson's entry in ``course.json``. A failure is an entry too, with its reason.
+    """
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    partial = output.with_name(f".{output.name}")
+    total = len(lesson.read().cells)
+    start = time.monotonic()
+    position = 0
+
+    def on_cell_start(cell: nbformat.NotebookNode, cell_index: int) -> None:
+        nonlocal position
+        position = cell_index + 1
+        on_cell(position, total)
+
+    variables = {"COURSE_PROGRESS": "0", "COURSE_RUNS_DIR": str(work / "runs")} | environment
+    reason = ""
+    with _environment(variables), _PeakMemory() as memory:
+        try:
+            papermill.execute_notebook(
+                str(lesson.path),
+                str(partial),
+                parameters or {},
+                kernel_name="python3",
+                progress_bar=False,
+                cwd=str(work),
+                start_timeout=120,
+                extra_arguments=["--log-level=40"],  # no notice that the loopback is not encrypted
+                on_cell_start=on_cell_start,
+                timeout_func=lambda cell: max(1, start + time_limit_s - time.monotonic()),
+            )
+        except PapermillExecutionError as error:
+            reason = f"cell {position} of {total}: {_one_line(error.ename, error.evalue)}"
+        except CellTimeoutError:
+            reason = (
+                f"cell {position} of {total}: over the lesson's time limit of "
+                f"{time_limit_s / 60:.3g} minutes (raise it with --time-limit)"
+            )
+        except DeadKernelError:
+            reason = f"cell {position} of {total}: the kernel died (out of memory?)"
+    os.replace(partial, output)
+    return {
+        "name": lesson.name,
+        "status": "failed" if reason else "passed",
+        "reason": reason,
+        "time_s": round(time.monotonic() - start, 2),
+        "peak_rss_bytes": memory.peak_rss_bytes,
+        "claims": read_claims(nbformat.read(output, as_version=4)),
+        "runs": read_runs(work / "runs"),
+    }
+
+
+def _one_line(name: str, value: str) -> str:
+    first = (value.strip() or "no message").splitlines()[0]
+    return f"{name}: {first}"

@@ -1,0 +1,189 @@
+"""``course run``: execute lessons one after the other; resume, skip what is unchanged, report."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import filelock
+import papermill
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
+
+from course_utils.data import load_data
+from course_utils.errors import CourseError
+from course_utils.files import write_atomically
+from course_utils.hardware import describe_hardware, read_commit, read_versions
+from course_utils.outlines import SHAPE_SETS
+from course_utils.profiles import Config
+from course_utils.tools.executing import execute_lesson
+from course_utils.tools.lessons import ROOT, Lesson
+
+__all__ = ["Plan", "run_lessons"]
+
+MIN_FREE_BYTES = 200 * 2**20
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one ``course run`` was asked to do."""
+
+    config: Config  # decides profile, data set and first seed
+    build: Path
+    time_limit_s: float
+    force: bool = False
+    parameters: dict = field(default_factory=dict)
+
+    @property
+    def folder(self) -> Path:
+        return self.build / self.config.profile
+
+    def key(self, lesson: Lesson) -> str:
+        """Changes whenever the lesson would have to be executed again."""
+        digest = hashlib.sha256()
+        for cell in lesson.read().cells:
+            digest.update(f"{cell.cell_type}\0{cell.source}\0".encode())
+        package = ROOT / "course_utils"
+        sources = [p for p in sorted(package.rglob("*.py")) if "tools" not in p.parts]
+        for path in (*sources, ROOT / "requirements.lock"):
+            digest.update(path.read_bytes())
+        config = self.config
+        asked = (config.profile, config.dataset, config.first_seed, sorted(self.parameters.items()))
+        digest.update(repr(asked).encode())
+        return digest.hexdigest()
+
+    def state_path(self, lesson: Lesson) -> Path:
+        return self.folder / "state" / f"{lesson.name}.json"
+
+    def load_state(self, lesson: Lesson) -> dict | None:
+        """The entry of an earlier run of the unchanged lesson that passed, or None."""
+        try:
+            state = json.loads(self.state_path(lesson).read_text(encoding="utf-8"))
+        except (OSError, json.JSONDecodeError):
+            return None
+        return state["entry"] if state["key"] == self.key(lesson) else None
+
+
+@contextmanager
+def _claimed(folder: Path) -> Iterator[None]:
+    """Hold the build folder for this process; refuse when another one holds it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / ".probe", "")
+        (folder / ".probe").unlink()
+    except OSError as error:
+        raise CourseError(
+            f"cannot write to {folder} ({error.strerror}): choose another folder with --build"
+        ) from None
+    free = shutil.disk_usage(folder).free
+    if free < MIN_FREE_BYTES:
+        raise CourseError(
+            f"{free // 2**20} MiB are free on the disk of {folder}: free "
+            f"{MIN_FREE_BYTES // 2**20} MiB, or choose another folder with --build"
+        )
+    try:
+        with filelock.FileLock(folder / ".lock", timeout=0):
+            yield
+    except filelock.Timeout:
+        raise CourseError(
+            f"another course run is using {folder}: wait for it, or choose another folder "
+            "with --build"
+        ) from None
+
+
+def _check_parameters(lessons: Sequence[Lesson], parameters: dict) -> None:
+    for lesson in lessons:
+        known = papermill.inspect_notebook(str(lesson.path)) if parameters else parameters
+        for name in parameters:
+            if name not in known:
+                names = ", ".join(known) or "none"
+                raise CourseError(f"{lesson.name} has no parameter {name!r}: it has {names}")
+
+
+def _judge(entry: dict, config: Config) -> dict:
+    """Effect claims are promised for `quick` on the embedded data: there, a false one fails."""
+    broken = [c["text"] for c in entry["claims"] if c["kind"] == "effect" and not c["holds"]]
+    promised = config.profile == "quick" and config.dataset == "shapes"
+    if entry["status"] == "passed" and promised and broken:
+        return entry | {"status": "failed", "reason": f"effect claim does not hold: {broken[0]}"}
+    return entry
+
+
+def run_lessons(
+    chosen: Sequence[Lesson], plan: Plan, console: Console, lessons: Sequence[Lesson] = ()
+) -> dict:
+    """Execute ``chosen``; other ``lessons`` keep the entry of an earlier, unchanged run.
+
+    Writes ``<build>/<profile>/<lesson>.ipynb``, and ``course.json`` after every lesson.
+
+    Returns:
+        The contents of ``course.json``.
+
+    Raises:
+        CourseError: bad input; the build folder cannot be written or is in use.
+    """
+    _check_parameters(chosen, plan.parameters)
+    if plan.config.dataset not in SHAPE_SETS:
+        load_data(plan.config)  # a fault in somebody's own data is one line now, not a traceback
+    course = {
+        "profile": plan.config.profile,
+        "dataset": plan.config.dataset,
+        "first_seed": plan.config.first_seed,
+        "hardware": describe_hardware(),
+        "versions": read_versions(),
+        "commit": read_commit(),
+        "lessons": [],
+    }
+    with _claimed(plan.folder):
+        for lesson in lessons or chosen:
+            entry = plan.load_state(lesson)
+            if lesson in chosen and (plan.force or entry is None):
+                entry = _run_lesson(lesson, plan, console, chosen.index(lesson), len(chosen))
+            elif entry is not None:
+                entry = entry | {"status": "skipped", "reason": "unchanged since it passed"}
+                console.print(f"{lesson.name}: unchanged since it passed, skipped")
+            if entry is not None:
+                course["lessons"].append(entry)
+                write_atomically(plan.folder / "course.json", json.dumps(course, indent=1))
+    return course
+
+
+def _run_lesson(lesson: Lesson, plan: Plan, console: Console, index: int, count: int) -> dict:
+    config = plan.config
+    head = f"[{index + 1}/{count}] {lesson.name}"
+    expected = f"of about {lesson.time_s:.0f} s" if lesson.time_s else ""
+    columns = ("{task.description}", BarColumn(), "cell", MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(
+        *columns, expected, console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
+        task = progress.add_task(head)
+
+        def on_cell(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total)
+            if not console.is_terminal and done % 10 == 1:  # a log: now and then a line
+                elapsed = f"{progress.tasks[0].elapsed or 0:.0f} s {expected}"
+                console.print(f"{head} · cell {done} of {total} · {elapsed}", soft_wrap=True)
+
+        entry = execute_lesson(
+            lesson,
+            plan.folder / f"{lesson.name}.ipynb",
+            plan.folder / "work" / lesson.name,
+            environment={
+                "COURSE_PROFILE": config.profile,
+                "COURSE_DATASET": config.dataset,
+                "COURSE_FIRST_SEED": str(config.first_seed),
+            },
+            parameters=plan.parameters,
+            time_limit_s=plan.time_limit_s,
+            on_cell=on_cell,
+        )
+    entry = _judge(entry, config)
+    plan.state_path(lesson).unlink(missing_ok=True)
+    if entry["status"] == "passed":
+        state = {"key": plan.key(lesson), "entry": entry}
+        write_atomically(plan.state_path(lesson), json.dumps(state))
+    console.print(f"{head}: {entry['status']} in {entry['time_s']:.0f} s", soft_wrap=True)
+    return entry

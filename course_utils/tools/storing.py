@@ -1,0 +1,35 @@
+"""Put an executed notebook back among the sources, with lean outputs."""
+
+from pathlib import Path
+
+import nbformat
+
+from course_utils.errors import CourseError
+from course_utils.files import write_atomically
+from course_utils.tools.lessons import Lesson
+
+__all__ = ["store_outputs"]
+
+KEPT = ("course", "kernelspec", "language_info")
+LANGUAGE = ("name", "file_extension", "mimetype", "pygments_lexer")
+
+
+def store_outputs(lesson: Lesson, executed: Path, time_s: float) -> None:
+    """Replace the lesson's notebook by its execution, without papermill's traces.
+
+    Raises:
+        CourseError: when it was executed with parameters of its own.
+    """
+    notebook = nbformat.read(executed, as_version=4)
+    if any("injected-parameters" in cell.metadata.get("tags", []) for cell in notebook.cells):
+        raise CourseError(f"{lesson.name} ran with -p parameters: run it without to store it")
+    notebook.metadata = {key: notebook.metadata[key] for key in KEPT}
+    notebook.metadata["course"]["time_s"] = round(time_s)
+    language = notebook.metadata["language_info"]
+    notebook.metadata["language_info"] = {key: language[key] for key in LANGUAGE}
+    for cell in notebook.cells:
+        for key in ("papermill", "execution"):
+            cell.metadata.pop(key, None)
+        if not cell.metadata.get("tags", True):
+            del cell.metadata["tags"]
+    write_atomically(lesson.path, nbformat.writes(notebook) + "\n")

@@ -1,0 +1,169 @@
+"""`fit` trains once and returns a `Run`: everything there is to know about that training."""
+
+import json
+import logging
+import os
+import re
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+import lightning as L
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from course_utils.data import ImageData
+from course_utils.files import write_atomically
+from course_utils.hardware import describe_hardware, read_commit, read_versions
+from course_utils.lit_classifier import (
+    BatchTransform,
+    LitClassifier,
+    Loss,
+    MakeOptimizer,
+    MakeSchedule,
+)
+from course_utils.measure import Throughput, count_parameters
+from course_utils.models import create_model
+from course_utils.profiles import Config
+
+__all__ = ["Run", "fit", "quiet_trainer"]
+
+# Notices that no reader of a lesson can act upon: which devices were found, a tip about another
+# product, a deprecation inside Lightning, and the advice to load tiny images with more workers
+# (slower, on two cores). Warnings of any other kind come through.
+logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+for _notice in ("does not have many workers", "LeafSpec", "have no `val_dataloader`"):
+    warnings.filterwarnings("ignore", message=f".*{_notice}.*")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training. Times are in seconds, accuracies and calibration errors in [0, 1]."""
+
+    arm: str
+    seed: int
+    metrics: dict[str, float]  # after the last epoch
+    history: list[dict[str, float]]  # the same, after every epoch
+    time_s: float  # of the whole training, validation included
+    images_per_s: float | None  # of the training steps alone, warm-up excluded
+    trainable_parameters: int
+    parameters: int
+    saved_bytes: int | None  # for the backward pass of one step
+    peak_memory_bytes: int | None  # of the device; None on a CPU
+    provenance: dict[str, object]
+    comparison: str = ""
+    model: nn.Module | None = field(default=None, repr=False, compare=False)
+
+    def save(self) -> None:
+        """Write the run as one JSON file into ``COURSE_RUNS_DIR`` (``runs/`` here if not set)."""
+        row = asdict(replace(self, model=None))
+        del row["model"]
+        name = re.sub(r"[^\w.-]+", "_", f"{self.comparison}-{self.arm}-seed{self.seed}".strip("-"))
+        folder = Path(os.environ.get("COURSE_RUNS_DIR") or "runs")
+        write_atomically(folder / f"{name}.json", json.dumps(row, indent=1))
+
+
+class _History(L.Callback):
+    """Observe the metrics after every epoch."""
+
+    def __init__(self):
+        self.epochs: list[dict[str, float]] = []
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        metrics = {name: value.item() for name, value in trainer.callback_metrics.items()}
+        self.epochs.append({"epoch": trainer.current_epoch + 1, **metrics})
+
+
+def quiet_trainer(**options) -> L.Trainer:
+    """A `lightning.Trainer` that prints, logs and stores nothing unless ``options`` say so."""
+    quiet = {
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "num_sanity_val_steps": 0,
+    }
+    return L.Trainer(**quiet | options)
+
+
+def fit(
+    config: Config,
+    data: ImageData,
+    *,
+    seed: int = 0,
+    pretrained: bool = False,
+    train_loader: Callable[[ImageData, int], Iterable] = ImageData.train_loader,
+    model_transform: Callable[[nn.Module], nn.Module] | None = None,
+    batch_transform: BatchTransform | None = None,
+    loss: Loss = F.cross_entropy,
+    optimizer: MakeOptimizer | None = None,
+    schedule: MakeSchedule | None = None,
+    trainer: dict | None = None,
+    arm: str = "baseline",
+    comparison: str = "",
+) -> Run:
+    """Train ``config.model`` on ``data`` once; with no seam filled this is the baseline.
+
+    ``seed`` decides the initial weights, the order of the images and their augmentations, each
+    from a random stream of its own: two arms with one seed start from the same weights and see
+    the same batches.
+
+    Args:
+        train_loader: data seam, ``(data, seed) -> batches``.
+        model_transform: model seam, ``Module -> Module``, before training.
+        batch_transform: batch seam; None: off.
+        loss: loss seam, for training only.
+        optimizer: optimizer seam; None: AdamW at ``config.peak_lr``.
+        schedule: ``(optimizer, total_steps) -> schedule``; None: a constant learning rate.
+        trainer: trainer seam, keyword arguments of `lightning.Trainer`.
+        arm, comparison: names under which the run is stored, see `Run.save`.
+    """
+    L.seed_everything(seed, workers=True, verbose=False)
+    model = create_model(config.model, data.num_classes, pretrained)
+    if model_transform is not None:
+        model = model_transform(model)
+    lit = LitClassifier(
+        model,
+        data.num_classes,
+        optimizer=optimizer or partial(torch.optim.AdamW, lr=config.peak_lr),
+        schedule=schedule,
+        loss=loss,
+        batch_transform=batch_transform,
+    )
+    history, throughput = _History(), Throughput()
+    options = dict(trainer or {})
+    options["callbacks"] = [*options.get("callbacks", []), history, throughput]
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    start = time.perf_counter()
+    quiet_trainer(**{"max_epochs": config.epochs} | options).fit(
+        lit, train_loader(data, seed), data.eval_loader()
+    )
+    run = Run(
+        arm=arm,
+        seed=seed,
+        metrics=history.epochs[-1],
+        history=history.epochs,
+        time_s=time.perf_counter() - start,
+        images_per_s=throughput.images_per_s,
+        trainable_parameters=count_parameters(model, trainable=True),
+        parameters=count_parameters(model),
+        saved_bytes=lit.saved_bytes,
+        peak_memory_bytes=throughput.peak_memory_bytes,
+        provenance={
+            "profile": config.profile,
+            "dataset": config.dataset,
+            "model": config.model,
+            "hardware": describe_hardware(),
+            "versions": read_versions(),
+            "commit": read_commit(),
+        },
+        comparison=comparison,
+        model=lit.model.cpu().eval(),
+    )
+    run.save()
+    return run

@@ -1,0 +1,51 @@
+"""What all tests share: no course settings from outside, no files left behind."""
+
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+NO_NETWORK = ROOT / "tests" / "no_network"  # on PYTHONPATH it refuses connections off the machine
+CIFAR_ARCHIVE = ROOT.parent / "shared" / "cifar10" / "cifar10_jpeg.tar.xz"
+
+
+def find_notebooks() -> list[Path]:
+    """Every lesson: tests are parametrised over these, so a new notebook joins by existing."""
+    return sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "notebook_path" in metafunc.fixturenames:
+        paths = find_notebooks()
+        metafunc.parametrize("notebook_path", paths, ids=[path.stem for path in paths])
+
+
+@pytest.fixture(autouse=True)
+def _clean_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in [name for name in os.environ if name.startswith("COURSE_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("COURSE_RUNS_DIR", str(tmp_path / "runs"))
+
+
+@pytest.fixture
+def offline_environment() -> dict[str, str]:
+    """Variables for a child process that must not reach the network."""
+    return {"PYTHONPATH": str(NO_NETWORK), "HF_HUB_OFFLINE": "1"}
+
+
+@pytest.fixture(scope="session")
+def cifar_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Real CIFAR-10 images, 60 a class, where the archive is at hand."""
+    if not CIFAR_ARCHIVE.exists():
+        pytest.skip(f"no real images: {CIFAR_ARCHIVE.name} is not beside the repository")
+    folder = tmp_path_factory.mktemp("images")
+    taken: dict[Path, int] = {}
+    with tarfile.open(CIFAR_ARCHIVE, "r|xz") as archive:
+        for member in archive:
+            parent = Path(member.name).parent
+            taken[parent] = taken.get(parent, 0) + member.isfile()
+            if member.isfile() and taken[parent] <= 60:
+                archive.extract(member, folder, filter="data")
+    return folder / "cifar10"

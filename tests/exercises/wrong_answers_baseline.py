@@ -1,0 +1,91 @@
+"""Planted wrong answers of lesson 01: each must be rejected, in words that name its fault.
+
+Exercise (its ``grade_id``) to a list of ``(source, part of the expected sentence)``.
+"""
+
+INTERVAL = """
+import numpy as np
+from scipy import stats
+
+def paired_interval(baseline, treated):
+    {body}
+"""
+
+EVALUATE = """
+import torch
+import torch.nn.functional as F
+
+def evaluate(model, batches):
+    {body}
+"""
+
+TRAIN = """
+import torch.nn.functional as F
+
+def train_epoch(model, batches, optimizer):
+    model.train()
+    total = 0.0
+    for images, targets in batches:
+        {body}
+    return total / len(batches)
+"""
+
+
+def _interval(half: str, difference: str = "np.asarray(treated) - np.asarray(baseline)") -> str:
+    lines = (f"d = {difference}", "n = len(d)", f"half = {half}")
+    return INTERVAL.format(body="\n    ".join((*lines, "return d.mean() - half, d.mean() + half")))
+
+
+def _evaluate(*lines: str) -> str:
+    return EVALUATE.format(body="\n    ".join(lines))
+
+
+def _train(*lines: str) -> str:
+    return TRAIN.format(body="\n        ".join(lines))
+
+
+T = "stats.t.ppf(0.975, n - 1)"
+LOOP = "for images, targets in batches:"
+SUM = "    total += F.cross_entropy(model(images), targets, reduction='sum').item()"
+COUNT = "    count += len(targets)"
+START = "total, count, training = 0.0, 0, model.training"
+FORWARD = "loss = F.cross_entropy(model(images), targets)"
+
+WRONG_ANSWERS = {
+    "paired_interval": [
+        (_interval("stats.t.ppf(0.975, 2 * n - 2) * np.sqrt((np.var(baseline, ddof=1) "
+                   "+ np.var(treated, ddof=1)) / n)"), "unpaired"),
+        (_interval("1.96 * d.std(ddof=1) / np.sqrt(n)"), "too narrow"),
+        (_interval(f"{T} * d.std() / np.sqrt(n)"), "too narrow"),
+        (_interval("stats.t.ppf(0.95, n - 1) * d.std(ddof=1) / np.sqrt(n)"), "too narrow"),
+        (_interval(f"{T} * d.std(ddof=1)"), "too wide"),
+        (_interval(f"{T} * d.std(ddof=1) / np.sqrt(n)", "np.asarray(baseline) - treated"),
+         "sign"),
+        (INTERVAL.format(body="return 1 / 0"), "stopped with ZeroDivisionError"),
+        (INTERVAL.format(body="return 0.0, 1.0"), "middle"),
+    ],
+    "evaluate": [
+        (_evaluate("model.eval()", "losses = [F.cross_entropy(model(x), y).item() "
+                   "for x, y in batches]", "model.train()", "return sum(losses) / len(losses)"),
+         "each image counts once"),
+        (_evaluate(START, LOOP, SUM, COUNT, "return total / count"), "BatchNorm"),
+        (_evaluate(START, "model.eval()", LOOP, SUM, COUNT, "return total / count"), "mode"),
+        (_evaluate(START, "model.eval()", LOOP, SUM, COUNT, "model.train()",
+                   "return total / count"), "mode"),
+        (_evaluate(START, "model.eval()", LOOP, SUM, COUNT, "model.train(training)",
+                   "return torch.tensor(total / count)"), "plain Python float"),
+    ],
+    "train_epoch": [
+        (_train(FORWARD, "loss.backward()", "optimizer.step()", "total += loss.item()"),
+         "gradient of its own batch"),
+        (_train("optimizer.zero_grad()", "logits = model(images)",
+                "loss = F.cross_entropy(logits.softmax(1), targets)", "loss.backward()",
+                "optimizer.step()", "total += loss.item()"), "logits"),
+        (_train("optimizer.zero_grad()", FORWARD, "loss.backward()", "optimizer.step()",
+                "total += loss"), "graph"),
+        (_train(FORWARD, "loss.backward()", "optimizer.zero_grad()", "optimizer.step()",
+                "total += loss.item()"), "No weight has changed"),
+        (_train("optimizer.zero_grad()", FORWARD, "loss.backward()", "optimizer.step()",
+                "total = loss.item()"), "not the mean loss"),
+    ],
+}  # fmt: skip

@@ -1,0 +1,54 @@
+"""Small lessons for the runner: they take a second each and train nothing."""
+
+from pathlib import Path
+
+import nbformat
+import pytest
+from rich.console import Console
+
+from course_utils.profiles import load_config
+from course_utils.tools.lessons import find_lessons
+from course_utils.tools.running import Plan
+
+ABOUT = {"question": "?", "technique": "t", "seam": "s", "minutes": 1, "budget_s": 10}
+
+
+def write_lesson(folder: Path, name: str, *sources: str, parameters: str = "ALPHA = 1") -> Path:
+    """A notebook with a parameters cell and one cell for each source."""
+    folder.mkdir(parents=True, exist_ok=True)
+    cells = [nbformat.v4.new_code_cell(parameters, metadata={"tags": ["parameters"]})]
+    cells += [nbformat.v4.new_code_cell(source) for source in sources]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    notebook.metadata["course"] = dict(ABOUT)
+    notebook.metadata["kernelspec"] = {
+        "name": "python3",
+        "display_name": "Python 3",
+        "language": "python",
+    }
+    path = folder / f"{name}.ipynb"
+    nbformat.write(notebook, path)
+    return path
+
+
+class School:
+    """A folder of lessons, a build folder, and a console that is remembered."""
+
+    def __init__(self, folder: Path):
+        self.notebooks, self.build = folder / "notebooks", folder / "build"
+        self.console = Console(record=True, width=200, file=(folder / "console.txt").open("w"))
+
+    def write(self, name: str, *sources: str, **options: str) -> Path:
+        return write_lesson(self.notebooks, name, *sources, **options)
+
+    @property
+    def lessons(self):
+        return find_lessons(self.notebooks)
+
+    def plan(self, profile: str = "smoke", dataset: str = "shapes", **options) -> Plan:
+        config = load_config(profile, dataset=dataset, first_seed=0)
+        return Plan(config, self.build, **{"time_limit_s": 60} | options)
+
+
+@pytest.fixture
+def school(tmp_path):
+    return School(tmp_path)

@@ -1,0 +1,208 @@
+"""The command line as a person meets it: one line for a mistake, no traceback, exit status 2."""
+
+import http.client
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from course_utils.tools import cli
+from tests.unit.test_data import write_images
+
+
+@pytest.fixture
+def course(monkeypatch, capsys, school):
+    """Run ``course …`` in this process on the school's lessons: ``(status, stdout, stderr)``."""
+    monkeypatch.setattr(cli, "find_lessons", lambda: school.lessons)
+
+    def run(*arguments):
+        if arguments[0] in ("run", "report"):
+            arguments = (*arguments, "--build", str(school.build))
+        monkeypatch.setattr(sys, "argv", ["course", *arguments])
+        try:
+            cli.main()
+            status = 0
+        except SystemExit as stop:
+            status = stop.code or 0
+        return status, *capsys.readouterr()
+
+    school.write("00_start_here", "print('fine')")
+    school.write("01_baseline", "print('fine')")
+    return run
+
+
+def assert_one_line(result, sentence):
+    status, _, error = result
+    assert status == 2
+    assert re.search(sentence, error), error
+    assert error.count("\n") == 1
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["07_none"], "no lesson '07_none': choose from 00_start_here, 01_baseline"),
+        (["--profile", "fast"], "no profile 'fast': choose from smoke, quick, full"),
+        (["--dataset", "mnist"], "no data set 'mnist': use shapes, cifar10 or an existing folder"),
+        (["-p", "BETA=1"], "has no parameter 'BETA': it has ALPHA"),
+        (["-p", "ALPHA"], "-p ALPHA: write it as NAME=VALUE"),
+        (["--first-seed", "-1"], "first seed -1 is not an integer"),
+        (["--time-limit", "0"], "give minutes above 0"),
+    ],
+)
+def test_bad_arguments_of_run(course, school, arguments, sentence):
+    assert_one_line(course("run", "--profile", "smoke", *arguments), sentence)
+    assert not school.build.exists()
+
+
+def test_bad_folder_is_one_line_before_anything_runs(course, school, tmp_path):
+    folder = write_images(tmp_path / "mine")
+    (folder / "train" / "cat" / "0.jpg").write_bytes(b"broken")
+    for i in range(1, 12):  # so few images that each is read
+        (folder / "train" / "cat" / f"{i}.jpg").write_bytes(b"broken")
+    result = course("run", "--profile", "smoke", "--dataset", str(folder))
+    assert_one_line(result, r"cannot read the image .*cat/\d+\.jpg: replace or delete it")
+
+
+def test_build_folder_that_cannot_be_written(course, school):
+    school.build = school.notebooks / "01_baseline.ipynb" / "build"
+    assert_one_line(course("run", "--profile", "smoke"), "cannot write to .* --build")
+
+
+def test_full_disk_in_the_middle_is_one_line(course, monkeypatch):
+    def refuse(*args):
+        raise OSError(28, "No space left on device", "course.json")
+
+    monkeypatch.setattr("course_utils.tools.running.write_atomically", refuse)
+    assert_one_line(course("run", "--profile", "smoke"), "No space left on device")
+
+
+def test_run_and_report(course, school):
+    status, out, _ = course("run", "--profile", "smoke")
+    assert status == 0
+    assert "[1/2] 00_start_here · cell 1 of 2" in out
+    assert "01_baseline" in out
+    status, out, _ = course("report", "--profile", "smoke")
+    assert status == 0
+    assert (school.build / "smoke" / "report.html").exists()
+
+
+def test_run_of_one_lesson_by_number_or_name(course, school):
+    for word in ("01", "baseline", "01_baseline", "notebooks/01_baseline.ipynb"):
+        status, out, _ = course("run", word, "--profile", "smoke", "--force")
+        assert status == 0
+        assert "[1/1] 01_baseline" in out
+
+
+def test_a_failed_lesson_is_exit_status_1_and_named_in_the_table(course, school):
+    school.write("01_baseline", "raise RuntimeError('the cable [red] is loose')")
+    status, out, error = course("run", "--profile", "smoke")
+    assert status == 1
+    assert "cell 2 of 2: RuntimeError" in " ".join(out.split())
+    assert "[red]" in out
+    assert error == ""
+
+
+def test_report_without_a_run(course):
+    assert_one_line(course("report", "--profile", "smoke"), "run the lessons first")
+
+
+def test_report_of_a_damaged_file(course, school):
+    (school.build / "smoke").mkdir(parents=True)
+    (school.build / "smoke" / "course.json").write_text("{")
+    assert_one_line(course("report", "--profile", "smoke"), "is damaged .* --force")
+
+
+def test_list_shows_every_lesson(course):
+    status, out, _ = course("list")
+    assert status == 0
+    assert "00_start_here" in out
+    assert "01_baseline" in out
+
+
+def test_a_notebook_that_is_none_is_named(course, school):
+    (school.notebooks / "02_broken.ipynb").write_text("{")
+    assert_one_line(course("list"), r"02_broken\.ipynb is not a notebook .*restore it from git")
+
+
+def test_store_keeps_outputs_and_drops_papermills_traces(course, school):
+    status, _, _ = course("run", "01", "--profile", "smoke", "--store")
+    assert status == 0
+    stored = json.loads((school.notebooks / "01_baseline.ipynb").read_text())
+    assert stored["cells"][1]["outputs"][0]["text"] == ["fine\n"]
+    assert [cell["execution_count"] for cell in stored["cells"]] == [1, 2]
+    assert "papermill" not in json.dumps(stored)
+    assert stored["metadata"]["course"]["time_s"] >= 1
+    assert course("run", "01", "--profile", "smoke")[1].count("skipped") >= 1
+
+
+def test_store_refuses_outputs_of_other_parameters(course):
+    result = course("run", "01", "--profile", "smoke", "--store", "-p", "ALPHA=2")
+    assert_one_line(result, "ran with -p parameters: run it without to store it")
+
+
+def test_doctor_exit_status_follows_what_is_required(course, monkeypatch):
+    from course_utils import environment
+    from course_utils.environment import Finding
+
+    optional = Finding("GPU", "none", "buy one", required=False)
+    monkeypatch.setattr(environment, "check_environment", lambda: iter([optional]))
+    status, out, _ = course("doctor")
+    assert (status, out) == (0, "GPU: missing (optional) · none → buy one\n")
+    fault = Finding("Disk", "0 GiB free", "free some")
+    monkeypatch.setattr(environment, "check_environment", lambda: iter([optional, fault]))
+    status, out, _ = course("doctor")
+    assert status == 1
+    assert "Disk: missing · 0 GiB free → free some" in out
+
+
+def test_lab_listens_on_the_loopback_behind_a_token():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [
+        sys.executable,
+        "-m",
+        "course_utils.tools",
+        "lab",
+        "--port",
+        str(port),
+        "--no-browser",
+    ]
+    environment = os.environ | {"JUPYTER_TOKEN": "secret"}
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+    try:
+
+        def get(path):
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+            connection.request("GET", path)
+            return connection.getresponse()
+
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                refused = get("/api/contents")
+                break
+            except OSError:
+                assert time.monotonic() < deadline
+                time.sleep(0.3)
+        assert refused.status == 403
+        allowed = get("/api/contents?token=secret")
+        names = [entry["name"] for entry in json.loads(allowed.read())["content"]]
+        assert "01_baseline.ipynb" in names
+        listening = [
+            c.laddr.ip
+            for c in psutil.Process(process.pid).net_connections()
+            if c.status == psutil.CONN_LISTEN
+        ]
+        assert set(listening) == {"127.0.0.1"}
+    finally:
+        process.terminate()
+        process.wait(timeout=30)

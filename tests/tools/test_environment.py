@@ -1,0 +1,92 @@
+from types import SimpleNamespace
+
+import pytest
+
+from course_utils import environment
+from course_utils.environment import Finding, check_environment, find_package_faults, read_lock
+
+
+@pytest.fixture
+def findings(monkeypatch):
+    """Findings by name, with whatever the test has changed before it asks."""
+    return lambda: {finding.name: finding for finding in check_environment()}
+
+
+def test_every_check_is_one_line(findings):
+    found = findings()
+    assert list(found) == [
+        *("Python", "Packages", "Compiler", "GPU", "DALI", "Memory", "Disk"),
+        *("Write access", "Data"),
+    ]
+    assert all("\n" not in str(finding) for finding in found.values())
+    assert all(finding.ok or "→" in str(finding) for finding in found.values())
+
+
+def test_this_environment_is_as_locked(findings):
+    assert findings()["Packages"].ok, findings()["Packages"]
+
+
+def test_a_package_of_another_version_is_named(tmp_path):
+    lock = tmp_path / "requirements.lock"
+    lock.write_text(
+        "# a comment\n"
+        "numpy==0.1 \\\n    --hash=sha256:00\n"
+        "no-such-package==1.0 ; sys_platform == 'plan9' \\\n    --hash=sha256:00\n"
+        "no-such-other==1.0 \\\n    --hash=sha256:00\n"
+    )
+    pins = read_lock(lock)
+    assert pins == {"numpy": "0.1", "no-such-other": "1.0"}
+    wrong_version, missing = find_package_faults(pins, needed=["no-such-other"])
+    assert wrong_version.startswith("numpy is ")
+    assert wrong_version.endswith("locked is 0.1")
+    assert missing == "no-such-other is not installed"
+    assert len(find_package_faults(pins, needed=[])) == 1
+
+
+def test_doctor_names_a_wrong_version(findings, monkeypatch):
+    monkeypatch.setattr(environment, "read_lock", lambda lock: {"numpy": "0.1"})
+    found = findings()["Packages"]
+    assert "locked is 0.1" in found.detail
+    assert found.cure == "delete .venv and run make setup"
+
+
+def test_little_memory(findings, monkeypatch):
+    little = SimpleNamespace(available=2**30)
+    monkeypatch.setattr(environment.psutil, "virtual_memory", lambda: little)
+    assert str(findings()["Memory"]).startswith("Memory: missing · 1.0 GiB free → close other")
+
+
+def test_little_disk(findings, monkeypatch):
+    monkeypatch.setattr(
+        environment.shutil, "disk_usage", lambda folder: SimpleNamespace(free=2**30)
+    )
+    assert "free 2 GiB on the disk" in findings()["Disk"].cure
+
+
+def test_no_write_access(tmp_path):
+    (tmp_path / "file").write_text("")
+    found = {f.name: f for f in check_environment(tmp_path)}
+    assert found["Write access"].ok
+    found = environment._check_write_access(tmp_path / "file")
+    assert "clone the course elsewhere" in found.cure
+
+
+def test_dali_and_compiler_are_optional(findings, monkeypatch):
+    monkeypatch.setattr(environment, "find_spec", lambda name: None)
+    monkeypatch.setattr(environment.shutil, "which", lambda name: None)
+    found = findings()
+    assert str(found["DALI"]).startswith("DALI: missing (optional) · not installed → pip install")
+    assert "torch.compile" in found["Compiler"].cure
+    assert not found["DALI"].required
+    assert not found["Compiler"].required
+
+
+def test_data_that_cannot_be_read(findings, monkeypatch):
+    monkeypatch.setenv("COURSE_DATASET", "/no/such/folder")
+    found = findings()["Data"]
+    assert not found.ok
+    assert "COURSE_DATASET=shapes" in found.cure
+
+
+def test_finding_without_a_cure_is_ok():
+    assert str(Finding("Python", "3.11")) == "Python: ok · 3.11"

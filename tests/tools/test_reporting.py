@@ -1,0 +1,96 @@
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import pytest
+
+from course_utils.tools.reporting import write_report
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
+
+
+def make_run(comparison, arm, seed, accuracy):
+    return {
+        "comparison": comparison,
+        "arm": arm,
+        "seed": seed,
+        "metrics": {"val_accuracy": accuracy},
+        "time_s": 1.5,
+        "images_per_s": None,
+        "trainable_parameters": 10,
+        "parameters": 1000,
+        "saved_bytes": None,
+    }
+
+
+def make_course():
+    runs = [
+        make_run(comparison, arm, seed, 0.5 + 0.1 * seed + 0.01 * (arm == "mixup"))
+        for comparison, arms in {"short": ["baseline", "mixup"], "long": ["baseline"]}.items()
+        for seed in range(3)
+        for arm in arms
+    ]
+    claims = [
+        {"text": "a < b & c", "kind": "identity", "holds": True, "value": 1e-7},
+        {"text": "it <b>helps</b>", "kind": "effect", "holds": False, "value": None},
+    ]
+    lesson = {"peak_rss_bytes": 2**30, "time_s": 12.3}
+    return {
+        "profile": "quick",
+        "dataset": "shapes",
+        "first_seed": 0,
+        "hardware": {"cpu": "a processor", "gpu": None},
+        "versions": {"torch": "2.0"},
+        "commit": None,
+        "lessons": [
+            lesson | {"name": "01_a", "status": "passed", "reason": "", "claims": claims, "runs": runs},
+            lesson | {"name": "02_b", "status": "failed", "reason": "cell 3: x", "claims": [], "runs": []},
+        ],
+    }  # fmt: skip
+
+
+@pytest.fixture
+def page(tmp_path):
+    (tmp_path / "course.json").write_text(json.dumps(make_course()))
+    return write_report(tmp_path)
+
+
+def test_report_shows_lessons_claims_plots_and_provenance(page):
+    text = page.read_text()
+    assert text.count("<svg") == 2  # one for each comparison
+    assert "a &lt; b &amp; c" in text
+    assert "<b>helps</b>" not in text
+    assert "cell 3: x" in text
+    assert "a processor" in text
+    assert "1 of 2" in text
+    HTMLParser().feed(text)
+
+
+def test_report_is_self_contained(page):
+    text = re.sub(r'xmlns[:\w]*="[^"]*"|<!DOCTYPE[^>]*>|<metadata>.*?</metadata>', "", page.read_text(),
+                  flags=re.DOTALL)  # fmt: skip
+    assert not re.findall(r"""(?:src|href)=["'](?!#|data:)|url\((?!#)|https?://|@import""", text)
+
+
+def test_report_is_the_same_for_the_same_results(page, tmp_path):
+    before = page.read_text()
+    assert write_report(tmp_path).read_text() == before
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+def test_report_opens_in_a_browser_without_an_error(page, tmp_path):
+    options = "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking"
+    shown = subprocess.run(
+        [
+            *(CHROMIUM, *options.split(), "--disable-component-update", "--disable-sync"),
+            *(f"--user-data-dir={tmp_path / 'profile'}", "--enable-logging=stderr", "--dump-dom"),
+            page.as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert shown.stdout.count("<svg") == 2
+    assert "CONSOLE" not in shown.stderr

@@ -1,0 +1,99 @@
+"""What must agree across files: pins, README, sizes, imports."""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from course_utils.environment import read_lock
+from course_utils.tools.lessons import ROOT, find_lessons, format_lesson_map
+from tests.conftest import find_notebooks
+
+MODULES = sorted((ROOT / "course_utils").rglob("*.py"))
+LOCK = ROOT / "requirements.lock"
+
+
+def read_pyproject():
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def read_environment_yml():
+    text = (ROOT / "environment.yml").read_text()
+    return [Requirement(line) for line in re.findall(r"^      - (\S+==.*)$", text, re.MULTILINE)]
+
+
+def test_lint_and_format():
+    for command in (["check"], ["format", "--check"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *command, str(ROOT)], capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_lock_has_a_hash_for_every_version_and_no_index():
+    entries = re.split(r"\n(?=\S)", LOCK.read_text())
+    pinned = [entry for entry in entries if not entry.startswith("#")]
+    assert len(pinned) > 100
+    assert all(re.match(r"[\w.-]+==\S+", e) and "--hash=sha256:" in e for e in pinned)
+    assert not re.search(r"://|--index|--find-links|--trusted-host", LOCK.read_text())
+
+
+def test_lock_satisfies_every_declared_dependency():
+    pins = read_lock(LOCK)
+    project = read_pyproject()
+    declared = [*project["dependencies"], *sum(project["optional-dependencies"].values(), [])]
+    for text in declared:
+        requirement = Requirement(text)
+        if requirement.marker is None or requirement.marker.evaluate():
+            assert requirement.specifier.contains(pins[canonicalize_name(requirement.name)]), text
+
+
+def test_conda_environment_has_the_same_pins():
+    pins = read_lock(LOCK)
+    listed = {canonicalize_name(r.name): str(r.specifier) for r in read_environment_yml()}
+    wanted = {canonicalize_name(Requirement(t).name) for t in read_pyproject()["dependencies"]}
+    wanted |= {"nvidia-dali-cuda120"}
+    assert set(listed) == wanted
+    assert {name: f"=={pins[name]}" for name in wanted if name in pins} == {
+        name: pin for name, pin in listed.items() if name in pins
+    }
+
+
+def test_readme_map_is_that_of_the_notebooks():
+    readme = (ROOT / "README.md").read_text()
+    assert format_lesson_map(find_lessons()) in readme, "paste the output of course list --markdown"
+
+
+def test_no_package_index_is_named():
+    tracked = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files"], capture_output=True, text=True, check=True
+    ).stdout.split()
+    host = re.compile(r"pypi" + r"\.org|pythonhosted" + r"\.org|download\.pytorch" + r"\.org")
+    for name in tracked:
+        if (ROOT / name).suffix in (".md", ".toml", ".lock", ".yml", ".yaml", ".py", ".ipynb", ""):
+            assert not host.search((ROOT / name).read_text()), name
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
+def test_modules_are_small_and_say_what_they_offer(path):
+    source = path.read_text()
+    assert source.count("\n") <= 200
+    tree = ast.parse(source)
+    assert ast.get_docstring(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            assert node.end_lineno - node.lineno <= 80, node.name
+    if path.stem not in ("__init__", "__main__", "cli"):
+        names = [n.targets[0].id for n in tree.body if isinstance(n, ast.Assign)
+                 and isinstance(n.targets[0], ast.Name)]  # fmt: skip
+        assert "__all__" in names or source.count("\n") < 10
+
+
+@pytest.mark.parametrize("path", find_notebooks(), ids=lambda path: path.stem)
+def test_notebooks_do_not_import_tools(path):
+    assert "course_utils.tools" not in path.read_text()

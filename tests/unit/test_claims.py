@@ -1,0 +1,58 @@
+import numpy as np
+import pytest
+import torch
+
+from course_utils.claims import CLAIM_MIME, ClaimError, claim
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    displayed = []
+    monkeypatch.setattr("IPython.display.display", displayed.append)
+    return displayed
+
+
+def test_a_true_claim_is_shown_and_recorded(shown):
+    claim("one is one", 1 == 1, value=1)
+    bundle = shown[0]._repr_mimebundle_()
+    record = {"text": "one is one", "kind": "identity", "holds": True, "value": 1}
+    assert bundle[CLAIM_MIME] == record
+    assert bundle["text/plain"] == "✓ one is one  [1]"
+
+
+def test_a_false_identity_raises_after_it_was_shown(shown):
+    with pytest.raises(ClaimError, match=r"one is two does not hold \(value 1\)"):
+        claim("one is two", False, value=1)
+    assert shown[0].record["holds"] is False
+
+
+def test_a_false_effect_is_shown_and_recorded(shown):
+    claim("it helps", False, kind="effect")
+    assert shown[0].record == {"text": "it helps", "kind": "effect", "holds": False, "value": None}
+    assert repr(shown[0]).startswith("✗ does not hold:")
+
+
+@pytest.mark.parametrize("false", [torch.tensor(False), np.bool_(False), 0, None, ""])
+def test_whatever_is_false_does_not_hold(shown, false):
+    with pytest.raises(ClaimError):
+        claim("false", false)
+
+
+@pytest.mark.parametrize(
+    ("value", "stored"),
+    [(np.float32(0.5), 0.5), (np.int64(3), 3), (torch.Size([2]), "torch.Size([2])")],
+)
+def test_values_become_json(shown, value, stored):
+    claim("value", True, value=value)
+    assert shown[0].record["value"] == stored
+
+
+def test_text_is_escaped_in_html(shown):
+    claim("a < b", True)
+    assert "a &lt; b" in shown[0]._repr_mimebundle_()["text/html"]
+
+
+def test_unknown_kind(shown):
+    with pytest.raises(ValueError, match="choose from identity, effect"):
+        claim("x", True, kind="opinion")
+    assert not shown

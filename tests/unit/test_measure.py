@@ -1,0 +1,121 @@
+import lightning as L
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from course_utils.measure import (
+    Throughput,
+    calibration_error,
+    count_parameters,
+    count_saved_bytes,
+    peak_memory_bytes,
+)
+
+
+def saved(function, model=None):
+    with count_saved_bytes(model or nn.Identity()) as found:
+        result = function()
+    del result
+    return found.total
+
+
+def test_saved_bytes_of_a_square():
+    x = torch.randn(100, requires_grad=True)
+    assert saved(lambda: (2 * x).square()) == 400  # 2 * x, in fp32; 2 is no tensor
+
+
+def test_a_tensor_saved_twice_counts_once():
+    x = torch.randn(100, requires_grad=True)
+
+    def twice():
+        y = 2 * x
+        return y.square() + y.sin() + (y * y.view(10, 10).flatten())
+
+    assert saved(twice) == 400
+
+
+def test_parameters_and_buffers_do_not_count():
+    model = nn.Sequential(nn.Linear(10, 50), nn.BatchNorm1d(50))
+    images = torch.randn(4, 10)
+    # the input 4·10, the linear layer's output 4·50, BatchNorm's mean and 1/std 2·50: in fp32
+    assert saved(lambda: model(images).sum(), model) == 4 * (40 + 200 + 100)
+
+
+def test_saved_bytes_are_proportional_to_the_batch():
+    model = nn.Sequential(nn.Linear(10, 50), nn.ReLU(), nn.Linear(50, 3))
+    one, four = (saved(lambda n=n: model(torch.randn(n, 10)), model) for n in (8, 32))
+    assert four == 4 * one > 0
+
+
+def test_nothing_is_saved_without_gradients():
+    model = nn.Linear(10, 50)
+    with torch.no_grad():
+        assert saved(lambda: model(torch.randn(4, 10)), model) == 0
+
+
+def test_count_parameters():
+    model = nn.Linear(10, 5)
+    model.bias.requires_grad_(False)
+    assert count_parameters(model) == 55
+    assert count_parameters(model, trainable=True) == 50
+
+
+def test_peak_memory_is_none_on_a_cpu_never_zero():
+    assert peak_memory_bytes(torch.device("cpu")) is None
+
+
+def test_calibration_error_by_hand():
+    probabilities = torch.tensor([[0.8, 0.2]] * 10)
+    targets = torch.tensor([0] * 6 + [1] * 4)  # 80 % sure, 60 % right
+    assert calibration_error(probabilities.log(), targets) == pytest.approx(0.2, abs=1e-5)
+
+
+def test_logits_between_zero_and_one_are_still_logits():
+    logits = torch.tensor([[0.9, 0.1]] * 10)
+    targets = torch.zeros(10, dtype=torch.int64)
+    expected = 1 - logits[0].softmax(0)[0].item()
+    assert calibration_error(logits, targets) == pytest.approx(expected, abs=1e-5)
+
+
+class _Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def perf_counter(self):
+        return self.now
+
+
+@pytest.mark.parametrize(("warmup", "images", "time_s"), [(3, 50, 5.0), (1, 70, 7.0), (8, 0, 0.0)])
+def test_throughput_excludes_warm_up_and_validation(monkeypatch, warmup, images, time_s):
+    """Two epochs of four batches of ten images; a step takes 1 s, a validation 100 s."""
+    clock = _Clock()
+    monkeypatch.setattr("course_utils.measure.time", clock)
+
+    class Module(L.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(1, 1)
+
+        def training_step(self, batch):
+            clock.now += 1
+            return self.layer(batch[0]).sum()
+
+        def validation_step(self, batch):
+            clock.now += 100
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    from course_utils.training import quiet_trainer
+
+    batches = [(torch.zeros(10, 1), torch.zeros(10))] * 4
+    loader = torch.utils.data.DataLoader(batches, batch_size=None)
+    throughput = Throughput(warmup_steps=warmup)
+    quiet_trainer(max_epochs=2, accelerator="cpu", callbacks=[throughput]).fit(
+        Module(), loader, loader
+    )
+    assert throughput.images == images
+    assert throughput.time_s == pytest.approx(time_s)
+    assert throughput.images_per_s == (pytest.approx(10) if images else None)
+    assert np.isfinite(throughput.time_s)
