@@ -45,13 +45,13 @@ class Config:
         )
 
 
-_SMALL = {"dataset": "shapes", "model": "resnet_tiny", "peak_lr": 3e-3, "num_workers": 0}
+_SMALL = {"dataset": "shapes", "model": "resnet_tiny", "peak_lr": 1e-3, "num_workers": 0}
 PROFILES = {
     "smoke": Config(
         "smoke", num_train=320, num_val=200, epochs=1, batch_size=32, num_seeds=1, **_SMALL
     ),
     "quick": Config(
-        "quick", num_train=1500, num_val=1000, epochs=7, batch_size=50, num_seeds=3, **_SMALL
+        "quick", num_train=1000, num_val=1000, epochs=9, batch_size=32, num_seeds=3, **_SMALL
     ),
     "full": Config(
         "full",

@@ -37,6 +37,8 @@ def _draw_block(draw: list[Callable], seed: tuple[int, ...], difficulty: float) 
     pixel = np.arange(IMAGE_SIZE, dtype=np.float32) - np.float32((IMAGE_SIZE - 1) / 2)
     px, py = pixel[None, None, :], pixel[None, :, None]
 
+    hard = uniform(0, difficulty)  # of each image: some are easy, some are not
+
     # background: a mix t of two colours, graded across the image, crossed by distractor lines
     angle = rng.integers(0, 360, (_BLOCK, 1, 1))
     slope = uniform(0, 1 / IMAGE_SIZE)
@@ -49,14 +51,14 @@ def _draw_block(draw: list[Callable], seed: tuple[int, ...], difficulty: float) 
         np.abs(line, out=line)
         np.subtract(uniform(0.2, 1.6), line, out=line)
         np.clip(line, 0, 1, out=line)
-        line *= uniform(-1, 1) * np.float32(difficulty)
+        line *= uniform(-1.5, 1.5) * hard
         mix += line
 
     # the object: pose, then signed distance in units of its size, then coverage of each pixel
-    angle = np.where(difficulty > 0, rng.integers(0, 360, (_BLOCK, 1, 1)), 0)
-    size = uniform(10 - 1.5 * difficulty, 10 + 1.5 * difficulty)
-    stretch = uniform(1 - 0.15 * difficulty, 1 + 0.15 * difficulty)
-    x0, y0 = (uniform(-2 * difficulty, 2 * difficulty) for _ in range(2))
+    angle = (rng.integers(-180, 180, (_BLOCK, 1, 1)) * hard).astype(np.int64)
+    size = 10 + uniform(-4, 2) * hard
+    stretch = 1 + uniform(-0.25, 0.25) * hard
+    x0, y0 = (uniform(-5, 5) * hard for _ in range(2))
     cos, sin = COS[angle] / size, COS[angle - 90] / size
     x = ((px - x0) * cos + (py - y0) * sin) * stretch
     y = (py - y0) * cos - (px - x0) * sin
@@ -69,7 +71,7 @@ def _draw_block(draw: list[Callable], seed: tuple[int, ...], difficulty: float) 
     np.clip(cover, 0, 1, out=cover)
 
     # colours: object and background differ in lightness by `contrast`, and freely in hue
-    contrast = uniform(0.3 - 0.1 * difficulty, 0.5 - 0.1 * difficulty)
+    contrast = uniform(0.3, 0.5) - np.float32(0.17) * hard
     contrast *= np.where(rng.integers(0, 2, (_BLOCK, 1, 1)), np.float32(1), np.float32(-1))
     light = uniform(0.35, 0.65)
     shade = uniform(-0.25, 0.25) * x
@@ -85,8 +87,7 @@ def _draw_block(draw: list[Callable], seed: tuple[int, ...], difficulty: float) 
         paint *= cover
         value += paint
         value *= np.float32(255)
-        value += noise[channel] * np.float32(0.12 * difficulty)
-        value -= np.float32(0.06 * 255 * difficulty)
+        value += (noise[channel] - np.float32(127.5)) * (np.float32(0.24) * hard)
         np.clip(value, 0, 255, out=value)
         images[..., channel] = value
     return images, targets

@@ -1,0 +1,75 @@
+"""Every lesson runs: with papermill in an empty folder without network, and under nbval."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import papermill
+import pytest
+
+from course_utils.errors import CourseError
+from course_utils.profiles import load_config
+from course_utils.tools.executing import execute_lesson
+from course_utils.tools.lessons import find_lessons
+from course_utils.tools.running import Plan, run_lessons
+
+LESSONS = {lesson.path: lesson for lesson in find_lessons()}
+TIME_LIMIT_S = 300  # a guard against a hang, not a measurement
+
+
+def run_smoke(lesson, folder, environment, dataset="shapes"):
+    return execute_lesson(
+        lesson,
+        folder / "out" / lesson.path.name,
+        folder / "work",
+        environment={"COURSE_PROFILE": "smoke", "COURSE_DATASET": dataset} | environment,
+        time_limit_s=TIME_LIMIT_S,
+    )
+
+
+def test_lesson_runs_without_network_in_an_empty_folder(
+    notebook_path, tmp_path, offline_environment, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    entry = run_smoke(LESSONS[notebook_path], tmp_path, offline_environment)
+    assert entry["status"] == "passed", entry["reason"]
+    assert all(claim["holds"] for claim in entry["claims"] if claim["kind"] == "identity")
+    assert (tmp_path / "out" / notebook_path.name).exists()
+    assert sorted(os.listdir(tmp_path)) == ["out", "work"]
+
+
+def test_parameters_are_known_and_no_others_are_taken(notebook_path, tmp_path):
+    lesson = LESSONS[notebook_path]
+    known = papermill.inspect_notebook(str(notebook_path))
+    if not notebook_path.stem.startswith("00"):
+        assert {"PROFILE", "DATASET", "FIRST_SEED"} <= set(known)
+    plan = Plan(load_config("smoke"), tmp_path, TIME_LIMIT_S, parameters={"NO_SUCH": 1})
+    with pytest.raises(CourseError, match="has no parameter 'NO_SUCH'"):
+        run_lessons([lesson], plan, console=None)
+
+
+def test_checked_outputs_come_out_again(notebook_path, offline_environment, tmp_path):
+    """nbval compares the cells tagged nbval-check-output with the outputs in the repository."""
+    copy = shutil.copy(notebook_path, tmp_path)  # nbval runs a notebook where it lies
+    environment = os.environ | offline_environment
+    environment |= {"COURSE_PROFILE": "smoke", "COURSE_PROGRESS": "0"}
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "--nbval-lax", "--nbval-current-env", "-q"),
+            *(f"--nbval-cell-timeout={TIME_LIMIT_S}", "-p", "no:cacheprovider", copy),
+        ],
+        env=environment,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "passed" in done.stdout
+
+
+def test_lessons_run_on_real_images(notebook_path, cifar_folder, tmp_path, offline_environment):
+    entry = run_smoke(
+        LESSONS[notebook_path], tmp_path, offline_environment, dataset=str(cifar_folder)
+    )
+    assert entry["status"] == "passed", entry["reason"]
