@@ -45,7 +45,7 @@ def use_style() -> None:
 
 
 def plot_images(
-    images: np.ndarray, labels: Sequence[str], title: str, columns: int = 10, size: float = 0.85
+    images: np.ndarray, labels: Sequence[str], title: str, columns: int = 10, size: float = 0.7
 ) -> Figure:
     """A grid of images ``(N, H, W, 3)`` uint8, each with its label above it.
 
@@ -66,7 +66,7 @@ def plot_images(
 
 def plot_learning_curves(runs: Sequence[Run], title: str) -> Figure:
     """Loss and accuracy over epochs: training dashed, validation solid, one colour an arm."""
-    figure, (loss, accuracy) = plt.subplots(1, 2, figsize=(9, 3.4))
+    figure, (loss, accuracy) = plt.subplots(1, 2, figsize=(8, 2.9))
     arms = list(dict.fromkeys(run.arm for run in runs))
     for run in runs:
         colour = COLOURS[arms.index(run.arm) % len(COLOURS)]
@@ -117,7 +117,8 @@ def plot_paired(
     for row, (arm, arm_values) in zip(rows, others, strict=True):
         found = paired_difference(reference, arm_values)
         dots = factor * (np.asarray(arm_values, dtype=float) - reference)
-        axis.plot(dots, np.full(len(dots), row + 0.16), "o", color=GREY, ms=5, label="one seed")
+        lanes = row + np.linspace(0.12, 0.3, len(dots))  # equal values stay visible
+        axis.plot(dots, lanes, "o", color=GREY, ms=5, label="one seed")
         half = factor * (found.high - found.mean)
         colour = COLOURS[list(values).index(arm) % len(COLOURS)]
         error = half if np.isfinite(half) else None
@@ -136,7 +137,7 @@ def plot_paired(
 
 def plot_confusion(counts: np.ndarray, class_names: Sequence[str], title: str) -> Figure:
     """A confusion matrix: ``counts[i, j]`` images of true class i were called class j."""
-    figure, axis = plt.subplots(figsize=(5.6, 5))
+    figure, axis = plt.subplots(figsize=(4.9, 4.3))
     axis.grid(False)
     image = axis.imshow(counts, cmap="Blues")
     dark = counts.max() / 2

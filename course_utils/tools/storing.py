@@ -1,8 +1,11 @@
 """Put an executed notebook back among the sources, with lean outputs."""
 
+import base64
+import io
 from pathlib import Path
 
 import nbformat
+from PIL import Image
 
 from course_utils.errors import CourseError
 from course_utils.files import write_atomically
@@ -12,6 +15,14 @@ __all__ = ["store_outputs"]
 
 KEPT = ("course", "kernelspec", "language_info")
 LANGUAGE = ("name", "file_extension", "mimetype", "pygments_lexer")
+
+
+def _shrink_png(encoded: str) -> str:
+    """The same picture in 256 colours: less than half the bytes, and hardly a difference."""
+    picture = Image.open(io.BytesIO(base64.b64decode(encoded))).convert("RGB")
+    shrunk = io.BytesIO()
+    picture.quantize(256).save(shrunk, "png", optimize=True)
+    return min(base64.b64encode(shrunk.getvalue()).decode() + "\n", encoded, key=len)
 
 
 def store_outputs(lesson: Lesson, executed: Path, time_s: float) -> None:
@@ -32,4 +43,7 @@ def store_outputs(lesson: Lesson, executed: Path, time_s: float) -> None:
             cell.metadata.pop(key, None)
         if not cell.metadata.get("tags", True):
             del cell.metadata["tags"]
+        for output in cell.get("outputs", []):
+            if "image/png" in output.get("data", {}):
+                output["data"]["image/png"] = _shrink_png(output["data"]["image/png"])
     write_atomically(lesson.path, nbformat.writes(notebook) + "\n")
