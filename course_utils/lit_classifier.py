@@ -76,11 +76,24 @@ class LitClassifier(L.LightningModule):
             images, targets = self.batch_transform(images, targets)
         logits = self(images)
         loss = self.loss(logits, targets)
-        logged = {"train_loss": loss.detach()}
-        if targets.ndim == 1:  # with soft targets there is no right answer to count
-            logged["train_accuracy"] = (logits.detach().argmax(dim=1) == targets).float().mean()
-        self.log_dict(logged, on_step=False, on_epoch=True, batch_size=len(images), sync_dist=True)
+        self._note_step(loss.detach(), logits.detach(), targets)
         return loss
+
+    def on_train_epoch_start(self) -> None:
+        self._images, self._loss_sum, self._right = 0, 0.0, 0
+
+    def _note_step(self, loss: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor) -> None:
+        """Sum over the epoch and log once, at its last batch: `log` at each step costs more."""
+        self._images += len(targets)
+        self._loss_sum += loss * len(targets)
+        is_hard = targets.ndim == 1  # with soft targets there is no right answer to count
+        if is_hard:
+            self._right += (logits.argmax(dim=1) == targets).sum()
+        if self.trainer.is_last_batch:
+            means = {"train_loss": self._loss_sum / self._images}
+            if is_hard:
+                means["train_accuracy"] = self._right / self._images
+            self.log_dict(means, on_step=False, on_epoch=True, batch_size=1, sync_dist=True)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         images, targets = batch

@@ -152,6 +152,18 @@ def test_training_accuracy_is_logged_for_hard_targets_only(model, batches):
     assert "train_accuracy" not in soft.callback_metrics
 
 
+def test_training_metrics_are_means_over_the_images_of_the_epoch(model, batches):
+    uneven = [batches[0], tuple(part[:2] for part in batches[1])]
+    still = partial(torch.optim.SGD, lr=0.0)
+    lit, trainer = train(model, uneven, epochs=2, optimizer=still)
+    lit.model.train()
+    losses = [F.cross_entropy(lit.model(x), y, reduction="sum").item() for x, y in uneven]
+    right = [(lit.model(x).argmax(1) == y).sum().item() for x, y in uneven]
+    metrics = trainer.callback_metrics
+    assert metrics["train_loss"].item() == pytest.approx(sum(losses) / 8, rel=1e-5)
+    assert metrics["train_accuracy"].item() == pytest.approx(sum(right) / 8)
+
+
 def test_frozen_parameters_do_not_reach_the_optimizer(model, batches):
     model[1].requires_grad_(False)
     seen = []
