@@ -1,6 +1,6 @@
 # Thin on purpose: one line per target. `make run`, `make test` and `make lab` are all a person needs.
 PYTHON ?= python3
-PROFILE ?= quick
+PROFILE ?= $(or $(COURSE_PROFILE),quick)
 BIN := .venv/bin
 STAMP := .venv/installed
 
@@ -16,7 +16,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@touch $@
 
 run: setup
-	$(BIN)/course run --profile $(PROFILE) && $(BIN)/course report --profile $(PROFILE)
+	$(BIN)/course run --profile $(PROFILE); status=$$?; $(BIN)/course report --profile $(PROFILE) && exit $$status
 
 test: setup
 	$(BIN)/python -m pytest

@@ -23,12 +23,14 @@ class _Shown:
         self.record = record
 
     def __repr__(self) -> str:
-        mark = "✓" if self.record["holds"] else "✗ does not hold:"
+        fault = "✗ does not hold:" if self.record["kind"] == "identity" else "✗ not here:"
+        mark = "✓" if self.record["holds"] else fault
         value = self.record["value"]
         return f"{mark} {self.record['text']}" + ("" if value is None else f"  [{value}]")
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict:
-        colour = "#1a7f37" if self.record["holds"] else "#cf222e"
+        fault = "#cf222e" if self.record["kind"] == "identity" else "#9a6700"
+        colour = "#1a7f37" if self.record["holds"] else fault
         line = f'<span style="color:{colour};font-weight:600">{html.escape(repr(self))}</span>'
         return {"text/plain": repr(self), "text/html": line, CLAIM_MIME: self.record}
 
@@ -46,7 +48,7 @@ def claim(text: str, holds: object, value: object = None, kind: str = "identity"
 
     An *identity* is exact and must hold in every profile: if it does not, this raises. An
     *effect* is measured, and is only promised for the profile and data it was written for: one
-    that does not hold is shown in red and recorded; ``course run`` fails the lesson for it in
+    that does not hold is shown as such and recorded; ``course run`` fails the lesson for it in
     the ``quick`` profile on the embedded data.
 
     Args:

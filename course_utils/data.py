@@ -104,7 +104,7 @@ def split_stratified(
 
     Args:
         targets: ``(N,)`` int, one class index an image.
-        num_train: images to train on; None: all that validation leaves.
+        num_train: images to train on; None: all that validation, at most a tenth, leaves.
         num_val: images to validate on. With fewer images than asked for, both parts shrink alike.
 
     Raises:
@@ -117,7 +117,8 @@ def split_stratified(
         rank[members] = (rng.permutation(len(members)) + rng.random()) / len(members)
     order = np.argsort(rank, kind="stable")
     if num_train is None:
-        num_train = max(len(targets) - num_val, 9 * len(targets) // 10)
+        num_val = min(num_val, len(targets) // 10)
+        num_train = len(targets) - num_val
     asked = num_train + num_val
     if asked > len(targets):
         num_val = num_val * len(targets) // asked

@@ -14,10 +14,14 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from course_utils.errors import CourseError
+from course_utils.outlines import SHAPE_SETS
 from course_utils.shapes import IMAGE_SIZE
 
-__all__ = ["open_cifar10", "open_folder"]
+__all__ = ["NAMED", "open_cifar10", "open_folder"]
 
+NAMED = (*SHAPE_SETS, "cifar10")  # what is not a folder
+
+PILLOW_ERRORS = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
 Opened = tuple[tuple[str, ...], np.ndarray, Callable[[np.ndarray], np.ndarray]]
 
 
@@ -25,8 +29,10 @@ def _read_image(path: str) -> tuple[np.ndarray, bool]:
     """One image as ``(32, 32, 3)`` uint8, and whether it had to be resized."""
     try:
         with Image.open(path) as image:
+            if image.mode.startswith("I"):  # 16 bits of grey: convert would clip, not scale
+                image = Image.fromarray((np.asarray(image) / 257).astype(np.uint8))
             rgb = image.convert("RGB")  # grey and RGBA images are welcome
-    except (OSError, SyntaxError, ValueError) as error:  # what Pillow raises for broken files
+    except PILLOW_ERRORS as error:
         raise CourseError(f"cannot read the image {path}: replace or delete it ({error})") from None
     if rgb.size == (IMAGE_SIZE, IMAGE_SIZE):
         return np.asarray(rgb), False

@@ -9,7 +9,7 @@ from torch import nn
 from torchmetrics import MeanMetric
 from torchmetrics.classification import MulticlassAccuracy, MulticlassCalibrationError
 
-from course_utils.measure import count_saved_bytes
+from course_utils.measure import count_saved_bytes, ends_epoch
 
 __all__ = ["BatchTransform", "LitClassifier", "Loss", "MakeOptimizer", "MakeSchedule"]
 
@@ -82,18 +82,21 @@ class LitClassifier(L.LightningModule):
     def on_train_epoch_start(self) -> None:
         self._images, self._loss_sum, self._right = 0, 0.0, 0
 
-    def _note_step(self, loss: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor) -> None:
-        """Sum over the epoch and log once, at its last batch: `log` at each step costs more."""
-        self._images += len(targets)
-        self._loss_sum += loss * len(targets)
-        is_hard = targets.ndim == 1  # with soft targets there is no right answer to count
-        if is_hard:
-            self._right += (logits.argmax(dim=1) == targets).sum()
-        if self.trainer.is_last_batch:
+    def on_train_batch_end(self, outputs, batch: Batch, batch_idx: int) -> None:
+        """Log once an epoch what `_note_step` summed: `log` at each step costs more."""
+        if ends_epoch(self.trainer):
             means = {"train_loss": self._loss_sum / self._images}
-            if is_hard:
+            if self._right is not None:
                 means["train_accuracy"] = self._right / self._images
             self.log_dict(means, on_step=False, on_epoch=True, batch_size=1, sync_dist=True)
+
+    def _note_step(self, loss: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor) -> None:
+        self._images += len(targets)
+        self._loss_sum += loss * len(targets)
+        if targets.ndim > 1:  # with soft targets there is no right answer to count
+            self._right = None
+        elif self._right is not None:
+            self._right += (logits.argmax(dim=1) == targets).sum()
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         images, targets = batch

@@ -14,6 +14,7 @@ __all__ = [
     "calibration_error",
     "count_parameters",
     "count_saved_bytes",
+    "ends_epoch",
     "peak_memory_bytes",
     "synchronize",
 ]
@@ -70,6 +71,11 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
+def ends_epoch(trainer: L.Trainer) -> bool:
+    """Whether the current batch is the last of its epoch, by number or by ``max_steps``."""
+    return trainer.is_last_batch or trainer.global_step == trainer.max_steps
+
+
 class Throughput(L.Callback):
     """Observe training: ``images_per_s`` over all steps but the first ``warmup_steps``.
 
@@ -84,7 +90,7 @@ class Throughput(L.Callback):
     @property
     def images_per_s(self) -> float | None:
         """None when every step was a warm-up step."""
-        return self.images / self.time_s if self.images else None
+        return self.images / self.time_s if self.time_s else None
 
     def _read_clock(self, pl_module: L.LightningModule) -> float:
         synchronize(pl_module.device)
@@ -100,8 +106,8 @@ class Throughput(L.Callback):
         if done == self.warmup_steps:
             self._start = self._read_clock(pl_module)
             return
-        self.images += len(batch[1])
-        if trainer.is_last_batch:  # reading the clock waits for the device: once an epoch is enough
+        self.images += len(batch[1]) * trainer.world_size
+        if ends_epoch(trainer):  # reading the clock waits for the device: once an epoch is enough
             self.time_s += self._read_clock(pl_module) - self._start
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

@@ -37,9 +37,9 @@ class Config:
 
     def describe(self) -> str:
         """One line for the reader: what will run."""
-        images = f"{self.num_train:,}" if self.num_train else "all"
+        images = f"{self.num_train:,}" if self.num_train else "all the"
         return (
-            f"profile {self.profile} · data {self.dataset}: {images} training and "
+            f"profile {self.profile} · data {self.dataset}: up to {images} training and "
             f"{self.num_val:,} validation images · model {self.model} · {self.epochs} epoch(s) "
             f"of batches of {self.batch_size} · seeds {', '.join(map(str, self.seeds))}"
         )
@@ -82,8 +82,8 @@ def load_config(profile: str = "", *, dataset: str = "", first_seed: int | None 
     if profile not in PROFILES:
         raise CourseError(f"no profile {profile!r}: choose from {', '.join(PROFILES)}")
     seed = os.environ.get("COURSE_FIRST_SEED", "0") if first_seed is None else first_seed
-    if not str(seed).isdecimal():
-        raise CourseError(f"first seed {seed!r} is not an integer ≥ 0: set COURSE_FIRST_SEED=0")
+    if not str(seed).isdecimal() or int(seed) >= 2**31:
+        raise CourseError(f"first seed {seed!r} is not an integer from 0 to 2³¹: take 0, 1, 2 …")
     config = PROFILES[profile]
     return config.replace(
         dataset=dataset or os.environ.get("COURSE_DATASET") or config.dataset,

@@ -6,6 +6,7 @@ import os
 import re
 import time
 import warnings
+import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -17,6 +18,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from course_utils.data import ImageData
+from course_utils.errors import CourseError
 from course_utils.files import write_atomically
 from course_utils.hardware import describe_hardware, read_commit, read_versions
 from course_utils.lit_classifier import (
@@ -62,7 +64,10 @@ class Run:
         """Write the run as one JSON file into ``COURSE_RUNS_DIR`` (``runs/`` here if not set)."""
         row = asdict(replace(self, model=None))
         del row["model"]
-        name = re.sub(r"[^\w.-]+", "_", f"{self.comparison}-{self.arm}-seed{self.seed}".strip("-"))
+        title = f"{self.comparison}-{self.arm}-seed{self.seed}".strip("-")
+        name = re.sub(r"[^\w.-]+", "_", title)
+        if name != title:  # lr<1 and lr>1 must not become one file
+            name = f"{name}-{zlib.crc32(title.encode()):08x}"
         folder = Path(os.environ.get("COURSE_RUNS_DIR") or "runs")
         write_atomically(folder / f"{name}.json", json.dumps(row, indent=1))
 
@@ -78,14 +83,36 @@ class _History(L.Callback):
         self.epochs.append({"epoch": trainer.current_epoch + 1, **metrics})
 
 
+def _describe_provenance(config: Config) -> dict[str, object]:
+    return {
+        "profile": config.profile,
+        "dataset": config.dataset,
+        "model": config.model,
+        "hardware": describe_hardware(),
+        "versions": read_versions(),
+        "commit": read_commit(),
+    }
+
+
+def _with_observers(options: dict | None, *observers: L.Callback) -> dict:
+    """Trainer options with our callbacks behind those that were given (a list, or one)."""
+    given = (options or {}).get("callbacks") or []
+    given = [given] if isinstance(given, L.Callback) else given
+    return (options or {}) | {"callbacks": [*given, *observers]}
+
+
 def quiet_trainer(**options) -> L.Trainer:
-    """A `lightning.Trainer` that prints, logs and stores nothing unless ``options`` say so."""
+    """A `lightning.Trainer` on one device that prints, logs and stores nothing.
+
+    ``options`` are its keyword arguments and have the last word.
+    """
     quiet = {
         "logger": False,
         "enable_checkpointing": False,
         "enable_progress_bar": False,
         "enable_model_summary": False,
         "num_sanity_val_steps": 0,
+        "devices": 1,
     }
     return L.Trainer(**quiet | options)
 
@@ -121,6 +148,9 @@ def fit(
         schedule: ``(optimizer, total_steps) -> schedule``; None: a constant learning rate.
         trainer: trainer seam, keyword arguments of `lightning.Trainer`.
         arm, comparison: names under which the run is stored, see `Run.save`.
+
+    Raises:
+        CourseError: no epoch ended in this process.
     """
     L.seed_everything(seed, workers=True, verbose=False)
     model = create_model(config.model, data.num_classes, pretrained)
@@ -135,14 +165,17 @@ def fit(
         batch_transform=batch_transform,
     )
     history, throughput = _History(), Throughput()
-    options = dict(trainer or {})
-    options["callbacks"] = [*options.get("callbacks", []), history, throughput]
+    options = {"max_epochs": config.epochs} | _with_observers(trainer, history, throughput)
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
     start = time.perf_counter()
-    quiet_trainer(**{"max_epochs": config.epochs} | options).fit(
-        lit, train_loader(data, seed), data.eval_loader()
-    )
+    lightning = quiet_trainer(**options)
+    lightning.fit(lit, train_loader(data, seed), data.eval_loader())
+    if not history.epochs:
+        raise CourseError(
+            "no epoch was trained in this process: train one at least, and start several "
+            "processes with torchrun, not by a strategy that forks"
+        )
     run = Run(
         arm=arm,
         seed=seed,
@@ -154,16 +187,10 @@ def fit(
         parameters=count_parameters(model),
         saved_bytes=lit.saved_bytes,
         peak_memory_bytes=throughput.peak_memory_bytes,
-        provenance={
-            "profile": config.profile,
-            "dataset": config.dataset,
-            "model": config.model,
-            "hardware": describe_hardware(),
-            "versions": read_versions(),
-            "commit": read_commit(),
-        },
+        provenance=_describe_provenance(config),
         comparison=comparison,
         model=lit.model.cpu().eval(),
     )
-    run.save()
+    if lightning.is_global_zero:
+        run.save()
     return run

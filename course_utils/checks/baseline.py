@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from numbers import Real
 
 import numpy as np
 import torch
@@ -13,37 +14,66 @@ from course_utils.checks.checking import checks_exercise, require
 
 __all__ = ["check_evaluate", "check_paired_interval", "check_train_epoch"]
 
+ROUNDING = 1e-4
+
+
+def _mistaken_half_widths(baseline: np.ndarray, treated: np.ndarray) -> dict[str, float]:
+    """What usual mistakes make of half the interval, and how to mend each."""
+    difference, n = treated - baseline, len(baseline)
+    t, s = stats.t.ppf(0.975, n - 1), difference.std(ddof=1)
+    unpaired = stats.ttest_ind(treated, baseline).confidence_interval(0.95)
+    apart = np.sqrt((baseline.var(ddof=1) + treated.var(ddof=1)) / n)
+    return {
+        "It is that of two unpaired samples: take the spread of the differences, one a seed.": (
+            unpaired.high - unpaired.low
+        )
+        / 2,
+        "It takes the spread of the two columns: take that of the differences.": t * apart,
+        "It divides by n in the standard deviation: with ddof=1 it divides by n − 1.": (
+            t * difference.std() / np.sqrt(n)
+        ),
+        "It takes 1.96, the normal quantile: with n − 1 degrees of freedom t is larger.": (
+            1.96 * s / np.sqrt(n)
+        ),
+        "It takes the 95 % quantile: 95 % inside leaves 2.5 % on each side, so 0.975.": (
+            stats.t.ppf(0.95, n - 1) * s / np.sqrt(n)
+        ),
+        "It has n degrees of freedom: the mean has used one, n − 1 are left.": (
+            stats.t.ppf(0.975, n) * s / np.sqrt(n)
+        ),
+        "It is that of one difference: the mean of n scatters less, divide by √n.": t * s,
+        "It divides by n: the mean of n scatters less by √n only.": t * s / n,
+    }
+
 
 @checks_exercise
 def check_paired_interval(answer: Callable) -> None:
     """``answer(baseline, treated) -> (low, high)``: the 95 % t-interval of paired differences."""
-    rng = np.random.default_rng()
+    rng = np.random.default_rng(0)
     for n in (3, 5, 10):
         shared = rng.normal(60, 5, n)  # what both members of a pair have from their seed
         baseline, treated = shared + rng.normal(0, 0.5, n), shared + rng.normal(1, 0.5, n)
-        low, high = (float(edge) for edge in answer(baseline, treated))
+        found = answer(baseline, treated)
+        require(
+            isinstance(found, tuple | list | np.ndarray) and len(found) == 2,
+            "Return two numbers: (low, high).",
+        )
+        low, high = (float(edge) for edge in found)
+        require(low <= high, "The lower edge comes first: (low, high).")
         expected = stats.ttest_rel(treated, baseline).confidence_interval(0.95)
         if np.allclose([low, high], expected):
             continue
-        reversed_sign = stats.ttest_rel(baseline, treated).confidence_interval(0.95)
+        middle, true = (low + high) / 2, (treated - baseline).mean()
+        turned = np.isclose(middle, -true)
+        require(not turned, "The sign is turned round: a difference is treated minus baseline.")
         require(
-            not np.allclose([low, high], reversed_sign),
-            "The sign is turned round: a difference is treated minus baseline.",
+            np.isclose(middle, true),
+            "The middle of the interval is not the mean of the differences.",
         )
-        middle = np.isclose((low + high) / 2, (treated - baseline).mean())
-        require(middle, "The middle of the interval is not the mean of the differences.")
-        unpaired = stats.ttest_ind(treated, baseline).confidence_interval(0.95)
-        require(
-            high - low < 0.9 * (unpaired.high - unpaired.low),
-            "The interval is as wide as that of two unpaired samples: take the spread of the "
-            "differences, one a seed.",
-        )
-        require(
-            high - low > expected.high - expected.low,
-            f"For {n} seeds the interval is too narrow: divide by n − 1 in the standard deviation "
-            "and take the 97.5 % quantile of the t-distribution with n − 1 degrees of freedom.",
-        )
-        require(False, f"For {n} seeds the interval is too wide: did you divide by √n?")
+        for sentence, half in _mistaken_half_widths(baseline, treated).items():
+            require(not np.isclose((high - low) / 2, half), f"The width is wrong. {sentence}")
+        wrong = "narrow" if high - low < expected.high - expected.low else "wide"
+        require(False, f"For {n} seeds the interval is too {wrong}: it is mean ± t · s / √n.")
 
 
 def _small_network() -> nn.Module:
@@ -54,6 +84,15 @@ def _batches(sizes: tuple[int, ...]) -> list[tuple[torch.Tensor, torch.Tensor]]:
     return [(2 * torch.randn(n, 3, 2, 2) + 1, torch.randint(0, 4, (n,))) for n in sizes]
 
 
+def _require_number(found: object) -> None:
+    require(found is not None, "Nothing came back: is there a return?")
+    require(
+        not (isinstance(found, torch.Tensor) and found.requires_grad),
+        "What came back is a tensor that drags its history along: take the number, loss.item().",
+    )
+    require(isinstance(found, Real), "Return a plain Python float: .item() makes one.")
+
+
 @checks_exercise
 def check_evaluate(answer: Callable) -> None:
     """``answer(model, batches) -> float``: mean cross-entropy over images, model unchanged."""
@@ -62,32 +101,43 @@ def check_evaluate(answer: Callable) -> None:
         model.train(was_training)
         before = copy.deepcopy(model.state_dict())
         found = answer(model, batches)
-        require(isinstance(found, float), "Return a plain Python float: .item() makes one.")
+        gradients_on = torch.is_grad_enabled()
+        torch.set_grad_enabled(True)
+        require(gradients_on, "Gradients are off for good: use with torch.no_grad().")
+        _require_number(found)
         for name, tensor in model.state_dict().items():
             require(
                 torch.equal(tensor, before[name]),
                 f"{name} has changed: BatchNorm must be in eval mode while we only look.",
             )
+        untouched = all(p.requires_grad and p.grad is None for p in model.parameters())
+        require(untouched, "The parameters have gradients now, or cannot have them any more.")
         require(
             model.training == was_training,
             "Leave the model in the mode in which it came: a training goes on after this.",
         )
-        images, targets = (torch.cat(parts) for parts in zip(*batches, strict=True))
         model.eval()
         with torch.no_grad():
-            expected = F.cross_entropy(model(images), targets).item()
+            losses = [F.cross_entropy(model(x), y, reduction="none") for x, y in batches]
+        of_batches = np.mean([loss.mean().item() for loss in losses])
         require(
-            abs(found - expected) < 1e-4,
-            f"With batches of 16, 16 and 3 images the mean is {expected:.4f}, yours {found:.4f}: "
-            "each image counts once, so weigh each batch by its size, in eval mode.",
+            abs(found - of_batches) > ROUNDING,
+            "That is the mean of the batches' means: the last batch is smaller, and each image "
+            "counts once, so weigh each batch by its size.",
+        )
+        expected = torch.cat(losses).mean().item()
+        require(
+            abs(found - expected) < ROUNDING,
+            f"The mean cross-entropy of the logits, in eval mode, is {expected:.4f}; yours is "
+            f"{found:.4f}.",
         )
 
 
 @checks_exercise
 def check_train_epoch(answer: Callable) -> None:
     """``answer(model, batches, optimizer) -> float``: one step a batch, mean loss over batches."""
-    model, batches = _small_network(), _batches((8, 8, 8))
-    start, oracle = copy.deepcopy(model.state_dict()), copy.deepcopy(model)
+    model, batches = _small_network().eval(), _batches((8, 8, 5))
+    start, oracle = copy.deepcopy(model.state_dict()), copy.deepcopy(model).train()
     optimizer = torch.optim.SGD(oracle.parameters(), lr=0.3)
     losses = []
     for images, targets in batches:
@@ -96,24 +146,20 @@ def check_train_epoch(answer: Callable) -> None:
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    # gradients that lie about from earlier work must not leak into the first step
-    for parameter in model.parameters():
-        parameter.grad = torch.ones_like(parameter)
     found = answer(model, batches, torch.optim.SGD(model.parameters(), lr=0.3))
+    require(model.training, "The model came in eval mode and was trained in it: model.train().")
     require(
         any(not torch.equal(start[name], p) for name, p in model.named_parameters()),
         "No weight has changed: are the gradients there when the optimizer steps?",
     )
+    pairs = zip(model.parameters(), oracle.parameters(), strict=True)
     require(
-        all(
-            torch.allclose(p, q, atol=1e-5)
-            for p, q in zip(model.parameters(), oracle.parameters(), strict=True)
-        ),
+        all(torch.allclose(p, q, atol=1e-5) for p, q in pairs),
         "The weights differ from those of a correct loop: does each step see the gradient of "
         "its own batch alone, and cross_entropy the logits themselves?",
     )
+    _require_number(found)
     require(
-        isinstance(found, float),
-        "The mean loss is a tensor that keeps every step's graph alive: add loss.item().",
+        abs(found - np.mean(losses)) < ROUNDING,
+        "The returned value is not the mean of the batches' losses.",
     )
-    require(abs(found - np.mean(losses)) < 1e-4, "The returned value is not the mean loss.")

@@ -24,16 +24,15 @@ def checks_exercise(check: Callable[[Callable], None]) -> Callable[[Callable], N
 
     @wraps(check)
     def checked(answer: Callable) -> None:
+        name = getattr(answer, "__name__", "the answer")
         try:
             check(answer)
         except CheckFailed:
             raise
         except NotImplementedError:
-            raise CheckFailed(f"{answer.__name__} is not written yet.") from None
+            raise CheckFailed(f"{name} is not written yet.") from None
         except Exception as error:
-            raise CheckFailed(
-                f"{answer.__name__} stopped with {type(error).__name__}: {error}"
-            ) from error
-        print(f"✓ {answer.__name__}: passed")
+            raise CheckFailed(f"{name} stopped with {type(error).__name__}: {error}") from error
+        print(f"✓ {name}: passed")
 
     return checked

@@ -2,6 +2,7 @@
 
 import ast
 import errno
+import math
 import os
 import sys
 from pathlib import Path
@@ -15,13 +16,12 @@ from course_utils.errors import CourseError
 from course_utils.tools.lessons import NOTEBOOKS, ROOT, find_lessons, format_lesson_map
 from course_utils.tools.lessons import select_lessons as select
 
-app = typer.Typer(
-    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__
-)
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 console = Console(highlight=False)
 Profile = Annotated[str, typer.Option(help="smoke, quick or full")]
 Build = Annotated[Path, typer.Option(help="folder for all that is made")]
 DEFAULT_BUILD = ROOT / "build"
+OPTIONS = {"PROFILE": "--profile", "DATASET": "--dataset", "FIRST_SEED": "--first-seed"}
 ANNOUNCEMENTS = "jupyterlab.handlers.announcements"
 
 
@@ -65,6 +65,8 @@ def _parse_parameters(assignments: list[str]) -> dict:
         name, equals, value = text.partition("=")
         if not equals or not name.isidentifier():
             raise CourseError(f"-p {text}: write it as NAME=VALUE")
+        if name in OPTIONS:  # course.json says what they were
+            raise CourseError(f"-p {name}: say it with {OPTIONS[name]}")
         try:
             parameters[name] = ast.literal_eval(value)
         except (ValueError, SyntaxError):
@@ -92,30 +94,38 @@ def run(
     found = find_lessons()
     chosen = select(lessons or [], found)
     parameters = _parse_parameters(parameter or [])
-    if time_limit <= 0:
+    if not 0 < time_limit < math.inf:
         raise CourseError(f"--time-limit {time_limit}: give minutes above 0")
 
+    from course_utils.image_sources import NAMED
     from course_utils.profiles import load_config
-    from course_utils.tools.running import Plan, run_lessons
+    from course_utils.tools.planning import Plan
+    from course_utils.tools.running import run_lessons
     from course_utils.tools.storing import store_outputs
 
     config = load_config(profile, dataset=dataset, first_seed=first_seed)
-    if (folder := Path(config.dataset).expanduser()).is_dir():
-        config = config.replace(dataset=str(folder.resolve()))  # lessons run in other folders
+    if config.dataset not in NAMED and Path(config.dataset).is_dir():
+        config = config.replace(dataset=str(Path(config.dataset).resolve()))  # they run elsewhere
+    if store and (config.profile, config.dataset, config.first_seed) != ("quick", "shapes", 0):
+        raise CourseError("--store keeps outputs of the quick profile on shapes from seed 0 only")
     plan = Plan(config, build.resolve(), time_limit * 60, force, parameters)
-    course = run_lessons(chosen, plan, console, found)
+    try:
+        course = run_lessons(chosen, plan, console, found)
+    except KeyboardInterrupt:
+        print("course: interrupted; finished lessons are kept, run again to go on", file=sys.stderr)
+        raise typer.Exit(130) from None
     table = Table("lesson", "status", "time (s)", "where and why", box=None)
     for entry in course["lessons"]:
         status = {"passed": "green", "failed": "red", "skipped": "yellow"}[entry["status"]]
         row = (f"[{status}]{entry['status']}[/]", f"{entry['time_s']:.0f}")
         table.add_row(entry["name"], *row, entry["reason"].replace("[", r"\["))
     console.print(table)
-    if any(entry["status"] == "failed" for entry in course["lessons"]):
+    entries = {entry["name"]: entry for entry in course["lessons"]}
+    if any(entries[lesson.name]["status"] == "failed" for lesson in chosen):
         raise typer.Exit(1)
     if store:
-        times = {entry["name"]: entry["time_s"] for entry in course["lessons"]}
         for lesson in chosen:
-            store_outputs(lesson, plan.folder / f"{lesson.name}.ipynb", times[lesson.name])
+            store_outputs(lesson, plan.output_path(lesson), entries[lesson.name]["time_s"])
 
 
 @app.command()
@@ -130,7 +140,7 @@ def report(profile: Profile = "", build: Build = DEFAULT_BUILD) -> None:
 
 @app.command()
 def lab(
-    port: Annotated[int, typer.Option(help="port on the loopback")] = 8888,
+    port: Annotated[int, typer.Option(help="port on the loopback", min=1, max=65535)] = 8888,
     browser: Annotated[bool, typer.Option(help="open a browser")] = True,
 ) -> None:
     """Open JupyterLab on the lessons: reachable from this machine only, behind a token."""
@@ -150,17 +160,15 @@ def lab(
 
 def main() -> None:
     """Entry point: a user's mistake is one line on standard error, never a traceback."""
-    problem, status = "", 2
     try:
         app()
+        return
     except CourseError as error:
         problem = str(error)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT):
             raise
-        problem = f"{error.strerror}: {error.filename}: free space or choose another --build"
-    except KeyboardInterrupt:
-        problem, status = "interrupted: finished lessons are kept, run again to go on", 130
-    if problem:
-        print(f"course: {problem}", file=sys.stderr)
-        sys.exit(status)
+        where = error.filename or "a file"
+        problem = f"{error.strerror}: {where}: make room or access, or choose another --build"
+    print(f"course: {problem}", file=sys.stderr)
+    sys.exit(2)

@@ -113,7 +113,7 @@ def execute_lesson(
     work.mkdir(parents=True)
     output.parent.mkdir(parents=True, exist_ok=True)
     partial = output.with_name(f".{output.name}")
-    total = len(lesson.read().cells)
+    total = len(lesson.read().cells) + bool(parameters)  # papermill adds a cell for them
     start = time.monotonic()
     position = 0
 
@@ -147,14 +147,19 @@ def execute_lesson(
             )
         except DeadKernelError:
             reason = f"cell {position} of {total}: the kernel died (out of memory?)"
-    os.replace(partial, output)
+        except RuntimeError as error:  # it did not even start
+            reason = _one_line("no kernel", str(error))
+    claims = []
+    if partial.exists():
+        os.replace(partial, output)
+        claims = read_claims(nbformat.read(output, as_version=4))
     return {
         "name": lesson.name,
         "status": "failed" if reason else "passed",
         "reason": reason,
         "time_s": round(time.monotonic() - start, 2),
         "peak_rss_bytes": memory.peak_rss_bytes,
-        "claims": read_claims(nbformat.read(output, as_version=4)),
+        "claims": claims,
         "runs": read_runs(work / "runs"),
     }
 

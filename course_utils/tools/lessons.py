@@ -71,7 +71,7 @@ def select_lessons(wanted: Sequence[str], lessons: Sequence[Lesson]) -> list[Les
     chosen = []
     for word in wanted:
         stem = Path(word).name.removesuffix(".ipynb")
-        found = [x for x in lessons if stem in (x.name, *x.name.split("_", 1))]
+        found = [x for x in lessons if stem.zfill(2) in (x.name, *x.name.split("_", 1))]
         if not found:
             names = ", ".join(lesson.name for lesson in lessons)
             raise CourseError(f"no lesson {word!r}: choose from {names}")

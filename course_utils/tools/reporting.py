@@ -25,9 +25,12 @@ def _draw_comparison(name: str, runs: list[dict]) -> Markup:
 
     arms = list(dict.fromkeys(run["arm"] for run in runs))
     metric = next(iter(METRICS))
-    values = {
-        arm: np.array([run["metrics"][metric] for run in runs if run["arm"] == arm]) for arm in arms
-    }
+    found = {(run["arm"], run["seed"]): run["metrics"][metric] for run in runs}
+    # a lesson that stopped in the middle of a comparison has trained some arms less often
+    seeds = [s for s in sorted({run["seed"] for run in runs}) if all((a, s) in found for a in arms)]
+    if not seeds:
+        return Markup("<p>{}: no seed was trained in every arm</p>").format(name)
+    values = {arm: np.array([found[arm, seed] for seed in seeds]) for arm in arms}
     axis = plot_paired(values, metric, f"{name} · {len(values[arms[0]])} seed(s)")
     drawn = io.StringIO()
     axis.figure.savefig(drawn, format="svg", metadata={"Date": None})
@@ -53,7 +56,7 @@ def write_report(folder: Path) -> Path:
         course = json.loads(source.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CourseError(f"no {source}: run the lessons first, with course run") from None
-    except json.JSONDecodeError as error:
+    except ValueError as error:
         raise CourseError(f"{source} is damaged ({error}): run course run --force") from None
     matplotlib.use("agg")
     from course_utils.plots import use_style
@@ -66,8 +69,11 @@ def write_report(folder: Path) -> Path:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    page = environment.get_template("report.html").render(
-        course=course, lessons=[_prepare_lesson(entry) for entry in course["lessons"]]
-    )
+    try:
+        page = environment.get_template("report.html").render(
+            course=course, lessons=[_prepare_lesson(entry) for entry in course["lessons"]]
+        )
+    except (KeyError, TypeError, jinja2.UndefinedError) as error:
+        raise CourseError(f"{source} is damaged (no {error}): run course run --force") from None
     write_atomically(folder / "report.html", page)
     return folder / "report.html"

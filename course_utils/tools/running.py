@@ -1,11 +1,9 @@
 """``course run``: execute lessons one after the other; resume, skip what is unchanged, report."""
 
-import hashlib
 import json
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import filelock
@@ -20,51 +18,12 @@ from course_utils.hardware import describe_hardware, read_commit, read_versions
 from course_utils.outlines import SHAPE_SETS
 from course_utils.profiles import Config
 from course_utils.tools.executing import execute_lesson
-from course_utils.tools.lessons import ROOT, Lesson
+from course_utils.tools.lessons import Lesson
+from course_utils.tools.planning import Plan
 
-__all__ = ["Plan", "run_lessons"]
+__all__ = ["run_lessons"]
 
 MIN_FREE_BYTES = 200 * 2**20
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What one ``course run`` was asked to do."""
-
-    config: Config  # decides profile, data set and first seed
-    build: Path
-    time_limit_s: float
-    force: bool = False
-    parameters: dict = field(default_factory=dict)
-
-    @property
-    def folder(self) -> Path:
-        return self.build / self.config.profile
-
-    def key(self, lesson: Lesson) -> str:
-        """Changes whenever the lesson would have to be executed again."""
-        digest = hashlib.sha256()
-        for cell in lesson.read().cells:
-            digest.update(f"{cell.cell_type}\0{cell.source}\0".encode())
-        package = ROOT / "course_utils"
-        sources = [p for p in sorted(package.rglob("*.py")) if "tools" not in p.parts]
-        for path in (*sources, ROOT / "requirements.lock"):
-            digest.update(path.read_bytes())
-        config = self.config
-        asked = (config.profile, config.dataset, config.first_seed, sorted(self.parameters.items()))
-        digest.update(repr(asked).encode())
-        return digest.hexdigest()
-
-    def state_path(self, lesson: Lesson) -> Path:
-        return self.folder / "state" / f"{lesson.name}.json"
-
-    def load_state(self, lesson: Lesson) -> dict | None:
-        """The entry of an earlier run of the unchanged lesson that passed, or None."""
-        try:
-            state = json.loads(self.state_path(lesson).read_text(encoding="utf-8"))
-        except (OSError, json.JSONDecodeError):
-            return None
-        return state["entry"] if state["key"] == self.key(lesson) else None
 
 
 @contextmanager
@@ -135,26 +94,43 @@ def run_lessons(
         "hardware": describe_hardware(),
         "versions": read_versions(),
         "commit": read_commit(),
-        "lessons": [],
     }
     with _claimed(plan.folder):
-        for lesson in lessons or chosen:
-            entry = plan.load_state(lesson)
-            if lesson in chosen and (plan.force or entry is None):
+        entries = _earlier_entries(plan, lessons or chosen, course)
+        for lesson in chosen:
+            if plan.force or plan.load_state(lesson) is None:
                 entry = _run_lesson(lesson, plan, console, chosen.index(lesson), len(chosen))
-            elif entry is not None:
-                entry = entry | {"status": "skipped", "reason": "unchanged since it passed"}
+                entries[lesson.name] = entry
+            else:
                 console.print(f"{lesson.name}: unchanged since it passed, skipped")
-            if entry is not None:
-                course["lessons"].append(entry)
-                write_atomically(plan.folder / "course.json", json.dumps(course, indent=1))
-    return course
+            order = [entries[x.name] for x in lessons or chosen if x.name in entries]
+            text = json.dumps(course | {"lessons": order}, indent=1)
+            write_atomically(plan.folder / "course.json", text)
+    return json.loads(text)
+
+
+def _earlier_entries(plan: Plan, lessons: Sequence[Lesson], course: dict) -> dict[str, dict]:
+    """What earlier runs found: unchanged lessons as skipped, failed ones as they were."""
+    try:
+        earlier = json.loads((plan.folder / "course.json").read_text(encoding="utf-8"))
+        same = all(earlier[key] == course[key] for key in ("profile", "dataset", "first_seed"))
+        entries = {e["name"]: e for e in earlier["lessons"] if same and e["status"] == "failed"}
+    except (OSError, ValueError, KeyError, TypeError):
+        entries = {}
+    for lesson in lessons:
+        if (entry := plan.load_state(lesson)) is not None:
+            skipped = {"status": "skipped", "reason": "unchanged since it passed"}
+            entries[lesson.name] = entry | skipped
+    return entries
 
 
 def _run_lesson(lesson: Lesson, plan: Plan, console: Console, index: int, count: int) -> dict:
     config = plan.config
     head = f"[{index + 1}/{count}] {lesson.name}"
-    expected = f"of about {lesson.time_s:.0f} s" if lesson.time_s else ""
+    key = plan.key(lesson)  # before: whoever edits the lesson meanwhile has changed it
+    plan.state_path(lesson).unlink(missing_ok=True)
+    known = lesson.time_s and config.profile == "quick"
+    expected = f"of about {lesson.time_s:.0f} s" if known else ""
     columns = ("{task.description}", BarColumn(), "cell", MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(
         *columns, expected, console=console, transient=True, disable=not console.is_terminal
@@ -169,7 +145,7 @@ def _run_lesson(lesson: Lesson, plan: Plan, console: Console, index: int, count:
 
         entry = execute_lesson(
             lesson,
-            plan.folder / f"{lesson.name}.ipynb",
+            plan.output_path(lesson),
             plan.folder / "work" / lesson.name,
             environment={
                 "COURSE_PROFILE": config.profile,
@@ -180,10 +156,9 @@ def _run_lesson(lesson: Lesson, plan: Plan, console: Console, index: int, count:
             time_limit_s=plan.time_limit_s,
             on_cell=on_cell,
         )
-    entry = _judge(entry, config)
-    plan.state_path(lesson).unlink(missing_ok=True)
+    entry = _judge(entry, config) | {"commit": read_commit()}
     if entry["status"] == "passed":
-        state = {"key": plan.key(lesson), "entry": entry}
+        state = {"key": key, "entry": entry}
         write_atomically(plan.state_path(lesson), json.dumps(state))
     console.print(f"{head}: {entry['status']} in {entry['time_s']:.0f} s", soft_wrap=True)
     return entry

@@ -29,11 +29,13 @@ def store_outputs(lesson: Lesson, executed: Path, time_s: float) -> None:
     """Replace the lesson's notebook by its execution, without papermill's traces.
 
     Raises:
-        CourseError: when it was executed with parameters of its own.
+        CourseError: when it was executed with parameters of its own, or edited meanwhile.
     """
     notebook = nbformat.read(executed, as_version=4)
     if any("injected-parameters" in cell.metadata.get("tags", []) for cell in notebook.cells):
         raise CourseError(f"{lesson.name} ran with -p parameters: run it without to store it")
+    if [cell.source for cell in notebook.cells] != [cell.source for cell in lesson.read().cells]:
+        raise CourseError(f"{lesson.name} was edited while it ran: run it again to store it")
     notebook.metadata = {key: notebook.metadata[key] for key in KEPT}
     notebook.metadata["course"]["time_s"] = round(time_s)
     language = notebook.metadata["language_info"]

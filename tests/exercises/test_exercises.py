@@ -1,6 +1,6 @@
-"""Every exercise of every lesson: the solution passes, the stub and planted wrong answers fail.
+"""Every exercise of every lesson: right answers pass, the stub and planted wrong ones fail.
 
-A lesson joins by existing; its wrong answers stand in ``wrong_answers_<name>.py``.
+A lesson joins by existing; its planted answers stand in ``answers_<name>.py``.
 """
 
 import contextlib
@@ -32,13 +32,13 @@ def read_exercises(path):
     ]
 
 
-def load_wrong_answers(path):
+def load_answers(path):
     name = path.stem.split("_", 1)[1]
-    file = HERE / f"wrong_answers_{name}.py"
+    file = HERE / f"answers_{name}.py"
     spec = importlib.util.spec_from_file_location(file.stem, file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.WRONG_ANSWERS
+    return module
 
 
 def clear_solution(cell):
@@ -79,7 +79,7 @@ def test_stub_fails(path, grade_id, cell, check):
 
 @pytest.mark.parametrize(("path", "grade_id", "cell", "check"), EXERCISES)
 def test_wrong_answers_fail_and_are_told_why(path, grade_id, cell, check):
-    wrong = load_wrong_answers(path)[grade_id]
+    wrong = load_answers(path).WRONG_ANSWERS[grade_id]
     assert len(wrong) >= 3
     for source, sentence in wrong:
         with pytest.raises(CheckFailed, match=sentence) as found:
@@ -92,4 +92,11 @@ def test_lesson_has_three_exercises_and_one_finds_bugs(path):
     assert len(read_exercises(path)[1]) >= 3
     text = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells)
     assert "find the bug" in text.lower()
-    assert set(load_wrong_answers(path)) == {found[0] for found in read_exercises(path)[1]}
+    assert set(load_answers(path).WRONG_ANSWERS) == {found[0] for found in read_exercises(path)[1]}
+
+
+@pytest.mark.parametrize(("path", "grade_id", "cell", "check"), EXERCISES)
+def test_other_right_answers_pass(path, grade_id, cell, check):
+    """A check compares what an answer does, not how it is written."""
+    other = load_answers(path).OTHER_RIGHT_ANSWERS[grade_id]
+    assert "passed" in answer(read_exercises(path)[0], other, check)

@@ -12,7 +12,8 @@ from course_utils.errors import CourseError
 from course_utils.profiles import load_config
 from course_utils.tools.executing import execute_lesson
 from course_utils.tools.lessons import find_lessons
-from course_utils.tools.running import Plan, run_lessons
+from course_utils.tools.planning import Plan
+from course_utils.tools.running import run_lessons
 
 LESSONS = {lesson.path: lesson for lesson in find_lessons()}
 TIME_LIMIT_S = 300  # a guard against a hang, not a measurement

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from course_utils.profiles import load_config
 from course_utils.tools.lessons import find_lessons
-from course_utils.tools.running import Plan
+from course_utils.tools.planning import Plan
 
 ABOUT = {"question": "?", "technique": "t", "seam": "s", "minutes": 1, "budget_s": 10}
 

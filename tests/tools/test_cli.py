@@ -12,6 +12,7 @@ import time
 import psutil
 import pytest
 
+from course_utils.files import write_atomically
 from course_utils.tools import cli
 from tests.unit.test_data import write_images
 
@@ -54,6 +55,9 @@ def assert_one_line(result, sentence):
         (["-p", "BETA=1"], "has no parameter 'BETA': it has ALPHA"),
         (["-p", "ALPHA"], "-p ALPHA: write it as NAME=VALUE"),
         (["--first-seed", "-1"], "first seed -1 is not an integer"),
+        (["-p", "DATASET=mine"], "-p DATASET: say it with --dataset"),
+        (["--store"], "--store keeps outputs of the quick profile"),
+        (["--time-limit", "inf"], "give minutes above 0"),
         (["--time-limit", "0"], "give minutes above 0"),
     ],
 )
@@ -77,10 +81,12 @@ def test_build_folder_that_cannot_be_written(course, school):
 
 
 def test_full_disk_in_the_middle_is_one_line(course, monkeypatch):
-    def refuse(*args):
-        raise OSError(28, "No space left on device", "course.json")
+    def refuse_the_result(path, text):
+        if path.name == "course.json":
+            raise OSError(28, "No space left on device", "course.json")
+        write_atomically(path, text)
 
-    monkeypatch.setattr("course_utils.tools.running.write_atomically", refuse)
+    monkeypatch.setattr("course_utils.tools.running.write_atomically", refuse_the_result)
     assert_one_line(course("run", "--profile", "smoke"), "No space left on device")
 
 
@@ -95,7 +101,7 @@ def test_run_and_report(course, school):
 
 
 def test_run_of_one_lesson_by_number_or_name(course, school):
-    for word in ("01", "baseline", "01_baseline", "notebooks/01_baseline.ipynb"):
+    for word in ("1", "01", "baseline", "01_baseline", "notebooks/01_baseline.ipynb"):
         status, out, _ = course("run", word, "--profile", "smoke", "--force")
         assert status == 0
         assert "[1/1] 01_baseline" in out
@@ -133,18 +139,18 @@ def test_a_notebook_that_is_none_is_named(course, school):
 
 
 def test_store_keeps_outputs_and_drops_papermills_traces(course, school):
-    status, _, _ = course("run", "01", "--profile", "smoke", "--store")
+    status, _, _ = course("run", "01", "--profile", "quick", "--store")
     assert status == 0
     stored = json.loads((school.notebooks / "01_baseline.ipynb").read_text())
     assert stored["cells"][1]["outputs"][0]["text"] == ["fine\n"]
     assert [cell["execution_count"] for cell in stored["cells"]] == [1, 2]
     assert "papermill" not in json.dumps(stored)
     assert stored["metadata"]["course"]["time_s"] >= 1
-    assert course("run", "01", "--profile", "smoke")[1].count("skipped") >= 1
+    assert course("run", "01", "--profile", "quick")[1].count("skipped") >= 1
 
 
 def test_store_refuses_outputs_of_other_parameters(course):
-    result = course("run", "01", "--profile", "smoke", "--store", "-p", "ALPHA=2")
+    result = course("run", "01", "--profile", "quick", "--store", "-p", "ALPHA=2")
     assert_one_line(result, "ran with -p parameters: run it without to store it")
 
 

@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from course_utils.errors import CourseError
 from course_utils.tools.reporting import write_report
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
@@ -72,6 +73,25 @@ def test_report_is_self_contained(page):
     names = r'xmlns[:\w]*="[^"]*"|<!DOCTYPE[^>]*>|<metadata>.*?</metadata>'  # XML's, not fetched
     text = re.sub(names, "", page.read_text(), flags=re.DOTALL)
     assert not re.findall(r"""(?:src|href)=["'](?!#|data:)|url\((?!#)|https?://|@import""", text)
+
+
+def test_a_comparison_that_stopped_in_the_middle_is_drawn_from_its_full_seeds(tmp_path):
+    course = make_course()
+    runs = course["lessons"][0]["runs"]
+    del runs[5]  # mixup at the last seed
+    (tmp_path / "course.json").write_text(json.dumps(course))
+    text = write_report(tmp_path).read_text()
+    assert text.count("<svg") == 2
+    course["lessons"][0]["runs"] = [runs[0], runs[3]]  # no seed in both arms
+    (tmp_path / "course.json").write_text(json.dumps(course))
+    assert "no seed was trained in every arm" in write_report(tmp_path).read_text()
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "null", '{"lessons": [{}]}'])
+def test_a_file_of_another_form_is_named(tmp_path, content):
+    (tmp_path / "course.json").write_text(content)
+    with pytest.raises(CourseError, match=r"is damaged .* run course run --force"):
+        write_report(tmp_path)
 
 
 def test_report_is_the_same_for_the_same_results(page, tmp_path):

@@ -13,6 +13,7 @@ import pytest
 from course_utils.errors import CourseError
 from course_utils.tools import running
 from course_utils.tools.running import run_lessons
+from tests.unit.test_data import write_images
 
 PASS = "print('fine')"
 CLAIM = "from course_utils.claims import claim; claim({text!r}, {holds}, value=0.5, kind={kind!r})"
@@ -214,3 +215,82 @@ def test_kill_9_loses_nothing_that_was_finished(school, tmp_path):
     course = run(school)
     assert statuses(course) == {"01_one": "skipped", "02_two": "passed"}
     assert not half_written.exists()
+
+
+def test_a_lesson_edited_while_it_runs_is_not_unchanged(school):
+    path = school.write("01_one", PASS)
+    edit = (
+        f"import pathlib; p = pathlib.Path({str(path)!r});"
+        "_ = p.write_text(p.read_text().replace('TODO', 'DONE'))"
+    )
+    school.write("01_one", edit, "print('TODO')")
+    assert statuses(run(school)) == {"01_one": "passed"}
+    assert "DONE" in path.read_text()
+    assert statuses(run(school)) == {"01_one": "passed"}
+
+
+def test_a_failed_lesson_stays_in_the_record_until_it_passes(school):
+    school.write("01_one", PASS)
+    school.write("02_two", "1 / 0")
+    run(school)
+    course = run_lessons(school.lessons[:1], school.plan(), school.console, school.lessons)
+    assert statuses(course) == {"01_one": "skipped", "02_two": "failed"}
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "null", '{"key": 1}', "\0"])
+def test_damaged_state_means_run_again(school, content):
+    school.write("01_one", PASS)
+    run(school)
+    (school.build / "smoke" / "state" / "01_one.json").write_text(content)
+    (school.build / "smoke" / "course.json").write_text(content)
+    assert statuses(run(school)) == {"01_one": "passed"}
+
+
+def test_a_notebook_that_was_deleted_is_made_again(school):
+    school.write("01_one", PASS)
+    run(school)
+    (school.build / "smoke" / "01_one.ipynb").unlink()
+    assert statuses(run(school)) == {"01_one": "passed"}
+
+
+def test_a_changed_folder_of_images_is_a_change(school, tmp_path):
+    folder = write_images(tmp_path / "mine")
+    school.write("01_one", PASS)
+    assert statuses(run(school, dataset=str(folder))) == {"01_one": "passed"}
+    assert statuses(run(school, dataset=str(folder))) == {"01_one": "skipped"}
+    (folder / "train" / "cat" / "0.jpg").unlink()
+    assert statuses(run(school, dataset=str(folder))) == {"01_one": "passed"}
+
+
+def test_a_kernel_that_does_not_start_is_a_failed_lesson(school, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise RuntimeError("Kernel died before replying to kernel_info")
+
+    school.write("01_one", PASS)
+    monkeypatch.setattr("course_utils.tools.executing.papermill.execute_notebook", refuse)
+    (entry,) = run(school)["lessons"]
+    assert entry["status"] == "failed"
+    assert entry["reason"] == "no kernel: Kernel died before replying to kernel_info"
+
+
+def test_interrupting_says_how_to_go_on(school, tmp_path):
+    school.write("01_one", PASS)
+    school.write("02_two", "import time; time.sleep(120)")
+    script = (
+        "import sys; from course_utils.tools import cli; from tests.tools.conftest import School;"
+        f"from pathlib import Path; school = School(Path({str(tmp_path)!r}));"
+        "cli.find_lessons = lambda: school.lessons;"
+        "sys.argv = ['course', 'run', '--profile', 'smoke', '--build', str(school.build)];"
+        "cli.main()"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 90
+    while not (school.build / "smoke" / ".02_two.ipynb").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "course: interrupted; finished lessons are kept, run again to go on" in error
+    assert statuses(json.loads((school.build / "smoke" / "course.json").read_text()))

@@ -29,7 +29,7 @@ def test_a_false_identity_raises_after_it_was_shown(shown):
 def test_a_false_effect_is_shown_and_recorded(shown):
     claim("it helps", False, kind="effect")
     assert shown[0].record == {"text": "it helps", "kind": "effect", "holds": False, "value": None}
-    assert repr(shown[0]).startswith("✗ does not hold:")
+    assert repr(shown[0]).startswith("✗ not here: it helps")
 
 
 @pytest.mark.parametrize("false", [torch.tensor(False), np.bool_(False), 0, None, ""])

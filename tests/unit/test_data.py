@@ -49,8 +49,14 @@ def test_split_is_disjoint_seeded_and_in_proportion():
 
 def test_split_of_all_images_uses_each_once():
     targets = np.repeat([0, 1], 50)
-    train, val = split_stratified(targets, None, 20)
+    train, val = split_stratified(targets, None, 10)
+    assert len(val) == 10
     assert np.array_equal(np.sort(np.concatenate([train, val])), np.arange(100))
+
+
+def test_split_of_all_images_validates_on_a_tenth_at_most():
+    train, val = split_stratified(np.repeat([0, 1], 100), None, 5000)
+    assert (len(train), len(val)) == (180, 20)
 
 
 def test_split_shrinks_both_parts_when_there_are_too_few_images():
@@ -130,6 +136,18 @@ def test_folder_is_read_as_it_is(tmp_path):
 def test_grey_and_rgba_images_are_accepted(tmp_path, mode):
     data = load_folder(write_images(tmp_path / "mine", mode=mode))
     assert data.train.images.shape[1:] == (32, 32, 3)
+
+
+def test_sixteen_bits_of_grey_are_scaled_not_clipped(tmp_path):
+    folder = write_images(tmp_path / "mine")
+    ramp = np.linspace(0, 65535, 32 * 32).astype(np.uint16).reshape(32, 32)
+    for split in ("train", "test"):
+        for name in ("cat", "dog"):
+            for i in range(12):
+                (folder / split / name / f"{i}.jpg").unlink()
+                Image.fromarray(ramp).save(folder / split / name / f"{i}.png")
+    images = load_folder(folder).train.images
+    assert np.array_equal(images[0, ..., 0], (ramp / 257).astype(np.uint8))
 
 
 def test_other_sizes_are_resized_and_it_is_said(tmp_path, capsys):

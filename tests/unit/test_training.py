@@ -3,9 +3,11 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+import lightning as L
 import pytest
 import torch
 
+from course_utils.errors import CourseError
 from course_utils.training import fit
 
 
@@ -96,6 +98,41 @@ def test_model_and_data_seams(tiny_config, tiny_data):
     assert run.images_per_s > 0  # 4 steps, 3 of them warm-up
 
 
+def test_seed_decides_order_and_augmentation_too(tiny_config, tiny_data):
+    seen = []
+
+    def watch(images, targets):
+        seen.append(images.clone())
+        return images, targets
+
+    for seed in (0, 1):
+        fit(tiny_config, tiny_data, seed=seed, batch_transform=watch)
+    assert not any(torch.equal(a, b) for a, b in zip(seen[:6], seen[6:], strict=True))
+
+
+def test_a_training_cut_short_by_max_steps_is_timed_and_logged(tiny_config, tiny_data):
+    run = fit(tiny_config, tiny_data, trainer={"max_epochs": -1, "max_steps": 5})
+    assert run.images_per_s > 0
+    assert "train_loss" in run.metrics
+
+
+def test_nothing_trained_is_said_in_one_sentence(tiny_config, tiny_data):
+    with pytest.raises(CourseError, match="no epoch was trained in this process"):
+        fit(tiny_config, tiny_data, trainer={"max_epochs": 0})
+
+
+def test_one_callback_needs_no_list(tiny_config, tiny_data):
+    class Counter(L.Callback):
+        steps = 0
+
+        def on_train_batch_end(self, *args):
+            self.steps += 1
+
+    counter = Counter()
+    fit(tiny_config, tiny_data, trainer={"callbacks": counter})
+    assert counter.steps == 6
+
+
 def test_too_few_steps_have_no_throughput(tiny_config, tiny_data):
     run = fit(tiny_config, tiny_data, trainer={"limit_train_batches": 2})
     assert run.images_per_s is None
@@ -104,6 +141,7 @@ def test_too_few_steps_have_no_throughput(tiny_config, tiny_data):
 def test_names_of_arms_become_file_names(run):
     run, _ = run
     replace(run, arm="mixup α = 0.2 / λ", comparison="../short").save()
-    (path,) = Path(os.environ["COURSE_RUNS_DIR"]).iterdir()
-    assert path.name.endswith("seed0.json")
-    assert "/" not in path.name
+    replace(run, arm="mixup α = 0.2 < λ", comparison="../short").save()
+    paths = list(Path(os.environ["COURSE_RUNS_DIR"]).iterdir())
+    assert len(paths) == 2
+    assert all(path.name.startswith(".._short-mixup_α_0.2_λ-seed0") for path in paths)

@@ -1,4 +1,4 @@
-"""Planted wrong answers of lesson 01: each must be rejected, in words that name its fault.
+"""Planted answers of lesson 01: each wrong one must be rejected, in words that name its fault.
 
 Exercise (its ``grade_id``) to a list of ``(source, part of the expected sentence)``.
 """
@@ -54,11 +54,15 @@ FORWARD = "loss = F.cross_entropy(model(images), targets)"
 WRONG_ANSWERS = {
     "paired_interval": [
         (_interval("stats.t.ppf(0.975, 2 * n - 2) * np.sqrt((np.var(baseline, ddof=1) "
-                   "+ np.var(treated, ddof=1)) / n)"), "unpaired"),
-        (_interval("1.96 * d.std(ddof=1) / np.sqrt(n)"), "too narrow"),
-        (_interval(f"{T} * d.std() / np.sqrt(n)"), "too narrow"),
-        (_interval("stats.t.ppf(0.95, n - 1) * d.std(ddof=1) / np.sqrt(n)"), "too narrow"),
-        (_interval(f"{T} * d.std(ddof=1)"), "too wide"),
+                   "+ np.var(treated, ddof=1)) / n)"), "unpaired samples"),
+        (_interval("1.96 * d.std(ddof=1) / np.sqrt(n)"), "normal quantile"),
+        (_interval(f"{T} * d.std() / np.sqrt(n)"), "ddof=1"),
+        (_interval("stats.t.ppf(0.95, n - 1) * d.std(ddof=1) / np.sqrt(n)"), "so 0.975"),
+        (_interval("stats.t.ppf(0.975, n) * d.std(ddof=1) / np.sqrt(n)"), "n − 1 are left"),
+        (_interval("stats.t.ppf(0.995, n - 1) * d.std(ddof=1) / np.sqrt(n)"), "too wide"),
+        (_interval(f"{T} * d.std(ddof=1)"), "divide by √n"),
+        (_interval(f"-{T} * d.std(ddof=1) / np.sqrt(n)"), "lower edge comes first"),
+        (INTERVAL.format(body="pass"), "Return two numbers"),
         (_interval(f"{T} * d.std(ddof=1) / np.sqrt(n)", "np.asarray(baseline) - treated"),
          "sign"),
         (INTERVAL.format(body="return 1 / 0"), "stopped with ZeroDivisionError"),
@@ -67,7 +71,14 @@ WRONG_ANSWERS = {
     "evaluate": [
         (_evaluate("model.eval()", "losses = [F.cross_entropy(model(x), y).item() "
                    "for x, y in batches]", "model.train()", "return sum(losses) / len(losses)"),
-         "each image counts once"),
+         "each image "
+         "counts once"),
+        (_evaluate("pass"), "is there a return"),
+        (_evaluate(START, "model.eval()", LOOP, "    logits = model(images).softmax(1)",
+                   "    total += F.cross_entropy(logits, targets, reduction='sum').item()", COUNT,
+                   "model.train(training)", "return total / count"), "of the logits"),
+        (_evaluate(START, "model.eval()", "torch.set_grad_enabled(False)", LOOP, SUM, COUNT,
+                   "model.train(training)", "return total / count"), "Gradients are off"),
         (_evaluate(START, LOOP, SUM, COUNT, "return total / count"), "BatchNorm"),
         (_evaluate(START, "model.eval()", LOOP, SUM, COUNT, "return total / count"), "mode"),
         (_evaluate(START, "model.eval()", LOOP, SUM, COUNT, "model.train()",
@@ -82,10 +93,44 @@ WRONG_ANSWERS = {
                 "loss = F.cross_entropy(logits.softmax(1), targets)", "loss.backward()",
                 "optimizer.step()", "total += loss.item()"), "logits"),
         (_train("optimizer.zero_grad()", FORWARD, "loss.backward()", "optimizer.step()",
-                "total += loss"), "graph"),
+                "total += loss"), "history"),
+        (TRAIN.replace("model.train()", "pass").format(body="\n        ".join(
+            ("optimizer.zero_grad()", FORWARD, "loss.backward()", "optimizer.step()",
+             "total += loss.item()"))), "eval mode"),
+        (_train("optimizer.zero_grad()", FORWARD, "loss.backward()", "optimizer.step()",
+                "total += loss.item() * len(targets) / 7"), "not the mean of the batches"),
         (_train(FORWARD, "loss.backward()", "optimizer.zero_grad()", "optimizer.step()",
                 "total += loss.item()"), "No weight has changed"),
         (_train("optimizer.zero_grad()", FORWARD, "loss.backward()", "optimizer.step()",
-                "total = loss.item()"), "not the mean loss"),
+                "total = loss.item()"), "not the mean of the batches"),
     ],
 }  # fmt: skip
+
+OTHER_RIGHT_ANSWERS = {
+    "evaluate": """
+@torch.inference_mode()
+def evaluate(model, batches):
+    before = model.training
+    model.eval()
+    images, targets = (torch.cat(parts) for parts in zip(*batches))
+    found = np.float32(F.cross_entropy(model(images), targets).item())
+    model.train(before)
+    return found
+""",
+    "train_epoch": """
+def train_epoch(model, batches, optimizer):
+    model.train()
+    losses = []
+    for images, targets in batches:
+        loss = F.cross_entropy(model(images), targets)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return float(np.mean(losses))
+""",
+    "paired_interval": """
+def paired_interval(baseline, treated):
+    return stats.ttest_rel(treated, baseline).confidence_interval(0.95)
+""",
+}
