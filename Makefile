@@ -16,7 +16,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@touch $@
 
 run: setup
-	$(BIN)/course run --profile $(PROFILE); status=$$?; $(BIN)/course report --profile $(PROFILE) && exit $$status
+	@$(BIN)/course run --profile $(PROFILE); status=$$?; $(BIN)/course report --profile $(PROFILE) && exit $$status
 
 test: setup
 	$(BIN)/python -m pytest

@@ -14,6 +14,7 @@ from course_utils.tools.executing import execute_lesson
 from course_utils.tools.lessons import find_lessons
 from course_utils.tools.planning import Plan
 from course_utils.tools.running import run_lessons
+from tests.unit.test_data import write_images
 
 LESSONS = {lesson.path: lesson for lesson in find_lessons()}
 TIME_LIMIT_S = 300  # a guard against a hang, not a measurement
@@ -67,6 +68,13 @@ def test_checked_outputs_come_out_again(notebook_path, offline_environment, tmp_
     )
     assert done.returncode == 0, done.stdout[-3000:]
     assert "passed" in done.stdout
+
+
+def test_lessons_run_on_a_small_folder(notebook_path, tmp_path, offline_environment):
+    """Three classes and 56 training images: fewer than the profile asks for, one step an epoch."""
+    folder = write_images(tmp_path / "mine", classes=("bird", "cat", "dog"), count=30)
+    entry = run_smoke(LESSONS[notebook_path], tmp_path, offline_environment, dataset=str(folder))
+    assert entry["status"] == "passed", entry["reason"]
 
 
 def test_lessons_run_on_real_images(notebook_path, cifar_folder, tmp_path, offline_environment):
