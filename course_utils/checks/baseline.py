@@ -20,28 +20,19 @@ ROUNDING = 1e-4
 def _mistaken_half_widths(baseline: np.ndarray, treated: np.ndarray) -> dict[str, float]:
     """What usual mistakes make of half the interval, and how to mend each."""
     difference, n = treated - baseline, len(baseline)
-    t, s = stats.t.ppf(0.975, n - 1), difference.std(ddof=1)
-    unpaired = stats.ttest_ind(treated, baseline).confidence_interval(0.95)
-    apart = np.sqrt((baseline.var(ddof=1) + treated.var(ddof=1)) / n)
+    t, s, root = stats.t.ppf(0.975, n - 1), difference.std(ddof=1), np.sqrt(n)
+    low, high = stats.ttest_ind(treated, baseline).confidence_interval(0.95)
+    apart = np.sqrt(baseline.var(ddof=1) + treated.var(ddof=1))
     return {
-        "It is that of two unpaired samples: take the spread of the differences, one a seed.": (
-            unpaired.high - unpaired.low
-        )
-        / 2,
-        "It takes the spread of the two columns: take that of the differences.": t * apart,
-        "It divides by n in the standard deviation: with ddof=1 it divides by n − 1.": (
-            t * difference.std() / np.sqrt(n)
-        ),
-        "It takes 1.96, the normal quantile: with n − 1 degrees of freedom t is larger.": (
-            1.96 * s / np.sqrt(n)
-        ),
-        "It takes the 95 % quantile: 95 % inside leaves 2.5 % on each side, so 0.975.": (
-            stats.t.ppf(0.95, n - 1) * s / np.sqrt(n)
-        ),
-        "It has n degrees of freedom: the mean has used one, n − 1 are left.": (
-            stats.t.ppf(0.975, n) * s / np.sqrt(n)
-        ),
-        "It is that of one difference: the mean of n scatters less, divide by √n.": t * s,
+        "That of two unpaired samples: take the differences, one a seed.": (high - low) / 2,
+        "That of the two columns: take the spread of the differences.": t * apart / root,
+        "The standard deviation divides by n: use ddof=1.": t * difference.std() / root,
+        "1.96 is the normal quantile: with n − 1 degrees of freedom t is larger.": 1.96 * s / root,
+        "95 % inside leaves 2.5 % on each side, so 0.975.": stats.t.ppf(0.95, n - 1) * s / root,
+        "The mean has used one degree of freedom, n − 1 are left.": stats.t.ppf(0.975, n)
+        * s
+        / root,
+        "That of one difference: the mean of n scatters less, divide by √n.": t * s,
         "It divides by n: the mean of n scatters less by √n only.": t * s / n,
     }
 
