@@ -24,7 +24,7 @@ METRICS = {
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """Mean of the differences of pairs, and its confidence interval ``[low, high]``."""
+    """Mean of the differences of pairs, and its 95 % confidence interval ``[low, high]``."""
 
     mean: float
     low: float
@@ -40,10 +40,8 @@ class PairedDifference:
         return "no evidence"
 
 
-def paired_difference(
-    baseline: Sequence[float], treated: Sequence[float], confidence: float = 0.95
-) -> PairedDifference:
-    """Treated minus baseline, pair by pair, with a t-interval over the n differences.
+def paired_difference(baseline: Sequence[float], treated: Sequence[float]) -> PairedDifference:
+    """Treated minus baseline, pair by pair, with a 95 % t-interval over the n differences.
 
     What both members of a pair share (weights at the start, order of the images) cancels in
     their difference; the interval is of what is left. One pair has no interval: it is infinite.
@@ -59,7 +57,7 @@ def paired_difference(
     n, mean = len(difference), float(difference.mean())
     if n == 1:
         return PairedDifference(mean, -np.inf, np.inf, n)
-    half = float(stats.t.ppf((1 + confidence) / 2, n - 1) * stats.sem(difference))
+    half = float(stats.t.ppf(0.975, n - 1) * stats.sem(difference))
     return PairedDifference(mean, mean - half, mean + half, n)
 
 

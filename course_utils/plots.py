@@ -87,9 +87,7 @@ def plot_learning_curves(runs: Sequence[Run], title: str) -> Figure:
     return figure
 
 
-def plot_paired(
-    values: Mapping[str, np.ndarray], metric: str, title: str, axis: Axes | None = None
-) -> Axes:
+def plot_paired(values: Mapping[str, np.ndarray], metric: str, title: str) -> Axes:
     """Paired differences from the first arm: a dot a seed, the mean, its 95 % interval.
 
     The band is the noise floor: one standard deviation of the baseline over its seeds. With one
@@ -100,8 +98,7 @@ def plot_paired(
         metric: a name in a run's ``metrics``.
     """
     name, factor, unit, _ = METRICS[metric]
-    if axis is None:
-        _, axis = plt.subplots(figsize=(7, 1.2 + 0.55 * max(1, len(values) - 1)))
+    _, axis = plt.subplots(figsize=(7, 1.2 + 0.55 * max(1, len(values) - 1)))
     (baseline, reference), *others = values.items()
     reference = np.asarray(reference, dtype=float)
     if not others:

@@ -29,9 +29,7 @@ def _mistaken_half_widths(baseline: np.ndarray, treated: np.ndarray) -> dict[str
         "The standard deviation divides by n: use ddof=1.": t * difference.std() / root,
         "1.96 is the normal quantile: with n − 1 degrees of freedom t is larger.": 1.96 * s / root,
         "95 % inside leaves 2.5 % on each side, so 0.975.": stats.t.ppf(0.95, n - 1) * s / root,
-        "The mean has used one degree of freedom, n − 1 are left.": stats.t.ppf(0.975, n)
-        * s
-        / root,
+        "The mean uses one degree of freedom, n − 1 are left.": stats.t.ppf(0.975, n) * s / root,
         "That of one difference: the mean of n scatters less, divide by √n.": t * s,
         "It divides by n: the mean of n scatters less by √n only.": t * s / n,
     }
