@@ -7,13 +7,15 @@ from pathlib import Path
 __all__ = ["write_atomically"]
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write ``text`` beside ``path`` and move it into place in one step; makes the folder."""
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write ``content`` beside ``path`` and move it into place in one step; makes the folder."""
+    if isinstance(content, str):
+        content = content.encode("utf-8")
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with open(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with open(handle, "wb") as file:
+            file.write(content)
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException:

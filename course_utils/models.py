@@ -5,6 +5,7 @@ from functools import partial
 from torch import nn
 
 from course_utils.errors import CourseError
+from course_utils.weights import read_backbone
 
 __all__ = ["create_model"]
 
@@ -17,16 +18,15 @@ def create_model(name: str, num_classes: int, pretrained: bool = False) -> nn.Mo
             cores), ``"resnet18"`` (torchvision's), or ``"timm/<name>"`` for any name of
             ``timm.list_models()``.
         num_classes: of the last layer, which is always new.
-        pretrained: start from weights trained on other images; False: random weights.
+        pretrained: start from weights trained on other images (ours come with the course, those
+            of torchvision and timm are downloaded once); False: random weights.
 
     Raises:
-        CourseError: unknown name; pretrained weights that are not to be had. Never a silent
-            fall-back to random weights.
+        CourseError: unknown name; pretrained weights that are not to be had, or not the ones
+            their checksum names. Never a silent fall-back to random weights.
     """
     if name == "resnet_tiny":
-        if pretrained:
-            raise CourseError("resnet_tiny has no pretrained weights yet: use pretrained=False")
-        return _resnet_tiny(num_classes)
+        return _resnet_tiny(num_classes, pretrained)
     try:
         if name == "resnet18":
             return _torchvision_resnet18(num_classes, pretrained)
@@ -46,7 +46,7 @@ def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def _resnet_tiny(num_classes: int) -> nn.Module:
+def _resnet_tiny(num_classes: int, pretrained: bool) -> nn.Module:
     """timm's ResNet, one basic block a stage, made for trainings of a few hundred steps.
 
     Without the max-pool, which 32 pixels cannot afford; every block learns from the first step;
@@ -63,6 +63,10 @@ def _resnet_tiny(num_classes: int) -> nn.Module:
         norm_layer=partial(nn.BatchNorm2d, momentum=0.3),
     )
     model.maxpool = nn.Identity()
+    if pretrained:
+        weights = read_backbone()
+        head = {name: tensor for name, tensor in model.state_dict().items() if name[:3] == "fc."}
+        model.load_state_dict(weights | head)
     return model
 
 

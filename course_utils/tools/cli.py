@@ -139,6 +139,25 @@ def report(profile: Profile = "", build: Build = DEFAULT_BUILD) -> None:
 
 
 @app.command()
+def pretrain(
+    seed: Annotated[int, typer.Option(help="of weights, order and augmentation", min=0)] = 0,
+    output: Annotated[Path | None, typer.Option(help="folder; data/weights if not given")] = None,
+) -> None:
+    """Make the pretrained backbone again: minutes on two cores."""
+    from course_utils.tools.pretraining import RECIPE
+    from course_utils.tools.pretraining import pretrain as make_backbone
+    from course_utils.weights import WEIGHTS
+
+    folder = output or WEIGHTS
+    about = make_backbone(folder.resolve(), seed, RECIPE)
+    console.print(
+        f"{about['model']}, {about['data']} images: {100 * about['val_accuracy']:.2f} % of the "
+        f"validation images after {about['epochs']} epochs, {about['time_s']:.0f} s → {folder}",
+        soft_wrap=True,
+    )
+
+
+@app.command()
 def lab(
     port: Annotated[int, typer.Option(help="port on the loopback", min=1, max=65535)] = 8888,
     browser: Annotated[bool, typer.Option(help="open a browser")] = True,
