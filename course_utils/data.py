@@ -1,7 +1,7 @@
 """Data: `load_data` makes the splits of a data set, `ImageData` serves batches of them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -84,6 +84,19 @@ class ImageData:
         images = images or self.val
         transform = eval_transform(self.mean, self.std)
         return DataLoader(Images(images.images, images.targets, transform), batch_size=256)
+
+    def take_train(self, num_images: int) -> "ImageData":
+        """The same data with the first ``num_images`` training images only, classes in proportion.
+
+        Raises:
+            CourseError: when a class would be left without an image.
+        """
+        images, targets = self.train.images[:num_images], self.train.targets[:num_images]
+        if len(np.unique(targets)) < self.num_classes:
+            raise CourseError(
+                f"{num_images} training images leave a class out of {self.num_classes}: take more"
+            )
+        return replace(self, train=Images(images, targets))
 
     def describe(self) -> str:
         """One line: sizes, classes and shape."""

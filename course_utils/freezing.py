@@ -1,10 +1,16 @@
-"""Freezing the first part of a network."""
+"""Freezing the first part of a network, and drawing where it is cut."""
 
+from collections.abc import Mapping
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
 from torch import nn
 
 from course_utils.errors import CourseError
+from course_utils.measure import count_parameters
+from course_utils.plots import COLOURS
 
-__all__ = ["freeze_before"]
+__all__ = ["freeze_before", "plot_cuts"]
 
 
 def freeze_before(model: nn.Module, first_trained: str) -> nn.Module:
@@ -30,3 +36,29 @@ def freeze_before(model: nn.Module, first_trained: str) -> nn.Module:
 
         freeze(model, frozen)
     return model
+
+
+def plot_cuts(model: nn.Module, cuts: Mapping[str, str], title: str) -> Axes:
+    """Draw each cut as a row of the model's children that have parameters: frozen ones are grey.
+
+    Args:
+        cuts: name of a scheme to the first child that it trains.
+    """
+    sizes = {name: count_parameters(child) for name, child in model.named_children()}
+    sizes = {name: size for name, size in sizes.items() if size}
+    names = list(sizes)
+    _, axis = plt.subplots(figsize=(8, 0.4 + 0.75 * len(cuts)))
+    for row, first_trained in enumerate(cuts.values()):
+        trained = names[names.index(first_trained) :]
+        for column, (name, size) in enumerate(sizes.items()):
+            box, ink = (COLOURS[0], "white") if name in trained else ("#dddddd", "black")
+            axis.barh(-row, 0.94, left=column, height=0.7, color=box)
+            place = {"ha": "center", "va": "center", "fontsize": 8, "color": ink}
+            axis.text(column + 0.47, -row, f"{name}\n{size:,}", **place)
+        share = sum(sizes[name] for name in trained) / sum(sizes.values())
+        axis.text(len(sizes) + 0.1, -row, f"{share:.1%} trained", va="center")
+    axis.set_yticks([-row for row in range(len(cuts))], list(cuts))
+    axis.set(xlim=(0, len(sizes) + 1.4), xticks=[], title=title)
+    axis.grid(False)
+    axis.spines[["left", "bottom"]].set_visible(False)
+    return axis

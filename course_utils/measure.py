@@ -1,20 +1,26 @@
 """Measuring: bytes saved for the backward pass, device memory, throughput, calibration."""
 
+import copy
+import statistics
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import lightning as L
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 __all__ = [
     "SavedBytes",
+    "StepCost",
     "Throughput",
     "calibration_error",
     "count_parameters",
     "count_saved_bytes",
     "ends_epoch",
+    "measure_step",
     "peak_memory_bytes",
     "synchronize",
 ]
@@ -50,6 +56,38 @@ def count_saved_bytes(model: nn.Module) -> Iterator[SavedBytes]:
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         yield saved
     saved.total = sum(storage.nbytes() for storage in storages.values())
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """What one training step takes: time in milliseconds, bytes saved for its backward pass."""
+
+    time_ms: float
+    saved_bytes: int
+
+
+def measure_step(
+    model: nn.Module, images: torch.Tensor, targets: torch.Tensor, repeats: int = 5
+) -> StepCost:
+    """Train a copy of ``model`` for a few steps on one batch: their median time, warm-up excluded.
+
+    Forward, backward and a step of AdamW; loading is not part of it.
+    """
+    model = copy.deepcopy(model).train()
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
+    times = []
+    for _ in range(repeats + 1):
+        synchronize(images.device)
+        start = time.perf_counter()
+        loss = F.cross_entropy(model(images), targets)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        synchronize(images.device)
+        times.append(1000 * (time.perf_counter() - start))
+    with count_saved_bytes(model) as saved:
+        F.cross_entropy(model(images), targets)
+    return StepCost(statistics.median(times[1:]), saved.total)
 
 
 def count_parameters(model: nn.Module, trainable: bool = False) -> int:

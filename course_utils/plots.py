@@ -7,11 +7,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from course_utils.comparing import METRICS, paired_difference
+from course_utils.comparing import METRICS, Comparison, paired_difference
 from course_utils.training import Run
 
 __all__ = [
     "COLOURS",
+    "plot_against_parameters",
     "plot_confusion",
     "plot_images",
     "plot_learning_curves",
@@ -19,8 +20,9 @@ __all__ = [
     "use_style",
 ]
 
-# M. Okabe and K. Ito, Color Universal Design, 2008: the n-th arm has the n-th colour throughout
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+# M. Okabe and K. Ito, Color Universal Design, 2008, a brown in place of yellow for the eighth: the
+# n-th arm has the n-th colour throughout
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C510A")
 GREY = "#999999"
 
 
@@ -130,6 +132,41 @@ def plot_paired(values: Mapping[str, np.ndarray], metric: str, title: str) -> Ax
     handles = dict(zip(*reversed(axis.get_legend_handles_labels()), strict=True))
     axis.legend(handles.values(), handles, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     return axis
+
+
+def plot_against_parameters(comparisons: Mapping[str, Comparison], title: str) -> Figure:
+    """Accuracy against trained parameters, a panel a comparison: means with 95 % intervals.
+
+    The interval is of the mean over seeds, not of a difference; small dots are seeds.
+    """
+    rows = -(-len(comparisons) // 2)
+    columns = min(2, len(comparisons))
+    size = (3.6 * columns + 2.2, 2.6 * rows + 0.5)
+    shape = {"sharex": True, "sharey": True, "squeeze": False}
+    figure, axes = plt.subplots(rows, columns, figsize=size, **shape)
+    for axis, (name, found) in zip(axes.flat, comparisons.items(), strict=True):
+        trained = {run.arm: run.trainable_parameters for run in found.runs}
+        for number, arm in enumerate(found.arms):
+            values = 100 * found.values(arm)
+            mean = paired_difference(np.zeros(len(values)), values)
+            half = mean.high - mean.mean
+            axis.plot([trained[arm]] * len(values), values, ".", color=GREY, zorder=0)
+            axis.errorbar(
+                trained[arm],
+                mean.mean,
+                yerr=half if np.isfinite(half) else None,
+                fmt="oDsX^vP*"[number % 8],
+                color=COLOURS[number % len(COLOURS)],
+                capsize=4,
+                label=arm,
+            )
+        axis.set(xscale="log", title=name if len(comparisons) > 1 else "")
+        axis.label_outer()
+    figure.supxlabel("trained parameters", fontsize=10)
+    figure.supylabel("accuracy (%)", fontsize=10)
+    axes[0, -1].legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+    return figure
 
 
 def plot_confusion(counts: np.ndarray, class_names: Sequence[str], title: str) -> Figure:

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from torch import nn, channels_last
+from torch import channels_last, nn
 from torch.optim.lr_scheduler import OneCycleLR
 
 from course_utils.data import load_data

@@ -210,3 +210,13 @@ def test_damaged_cifar10_archive_is_kept_and_named(tmp_path, monkeypatch):
     with pytest.raises(CourseError, match=r"is damaged .*delete it and run again"):
         load_data(load_config("smoke", dataset="cifar10"))
     assert archive.exists()
+
+
+def test_fewer_training_images_are_a_part_of_all_in_proportion(tiny_data):
+    few = tiny_data.take_train(40)
+    assert np.array_equal(few.train.images, tiny_data.train.images[:40])
+    counts = np.bincount(few.train.targets)
+    assert counts.max() - counts.min() <= 2
+    assert few.val is tiny_data.val
+    with pytest.raises(CourseError, match="3 training images leave a class out of 10"):
+        tiny_data.take_train(3)

@@ -9,6 +9,7 @@ from course_utils.measure import (
     calibration_error,
     count_parameters,
     count_saved_bytes,
+    measure_step,
     peak_memory_bytes,
 )
 
@@ -119,3 +120,21 @@ def test_throughput_excludes_warm_up_and_validation(monkeypatch, warmup, images,
     assert throughput.time_s == pytest.approx(time_s)
     assert throughput.images_per_s == (pytest.approx(10) if images else None)
     assert np.isfinite(throughput.time_s)
+
+
+def test_a_step_is_measured_on_a_copy():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(12, 5), nn.BatchNorm1d(5))
+    before = {name: x.clone() for name, x in model.state_dict().items()}
+    images, targets = torch.randn(4, 3, 2, 2), torch.arange(4)
+    cost = measure_step(model, images, targets)
+    assert cost.time_ms > 0
+    assert all(torch.equal(x, before[name]) for name, x in model.state_dict().items())
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_a_step_saves_less_where_less_is_trained():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(12, 50), nn.ReLU(), nn.Linear(50, 5))
+    batch = torch.randn(4, 3, 2, 2), torch.arange(4)
+    whole = measure_step(model, *batch).saved_bytes
+    model[1].requires_grad_(False)
+    assert measure_step(model, *batch).saved_bytes < whole

@@ -6,7 +6,17 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from course_utils.plots import COLOURS, plot_confusion, plot_images, plot_paired
+from course_utils.comparing import Comparison
+from course_utils.freezing import plot_cuts
+from course_utils.models import create_model
+from course_utils.plots import (
+    COLOURS,
+    plot_against_parameters,
+    plot_confusion,
+    plot_images,
+    plot_paired,
+)
+from course_utils.training import Run
 
 
 @pytest.fixture(autouse=True)
@@ -49,3 +59,38 @@ def test_confusion_matrix_writes_its_counts():
 
 def test_colours_differ():
     assert len(set(COLOURS)) == len(COLOURS)
+
+
+def make_run(arm, seed, trained):
+    metrics = {"val_accuracy": 0.5 + 0.1 * seed}
+    return Run(arm, seed, metrics, [], 1.0, None, trained, 100, None, None, {})
+
+
+def make_comparison(seeds):
+    arms = {"full": 100, "last": 10}
+    runs = [make_run(arm, seed, trained) for seed in seeds for arm, trained in arms.items()]
+    return Comparison("name", ("full", "last"), tuple(seeds), tuple(runs))
+
+
+def test_accuracy_stands_above_the_parameters_that_were_trained():
+    panels = {"few": make_comparison((0, 1)), "many": make_comparison((0, 1, 2))}
+    figure = plot_against_parameters(panels, "title")
+    few, many = figure.axes
+    assert (few.get_title(), many.get_title()) == ("few", "many")
+    assert [x for line in few.lines[::4] for x in set(line.get_xdata())] == [100, 10]
+    assert sorted(few.lines[0].get_ydata()) == [50, 60]  # per cent, a dot a seed
+    labels = [text.get_text() for text in many.get_legend().get_texts()]
+    assert labels == ["full", "last"]
+
+
+def test_one_seed_has_no_interval_against_parameters():
+    figure = plot_against_parameters({"one": make_comparison((0,))}, "title")
+    assert not figure.axes[0].collections  # no error bar was drawn
+
+
+def test_cuts_name_every_child_with_parameters_and_their_share():
+    model = create_model("resnet_tiny", num_classes=10)
+    axis = plot_cuts(model, {"last": "fc", "full": "conv1"}, "title")
+    texts = [text.get_text() for text in axis.texts]
+    assert texts[6] == "fc\n1,290"
+    assert [text for text in texts if "trained" in text] == ["0.3% trained", "100.0% trained"]

@@ -1,0 +1,158 @@
+"""Checks of the exercises of lesson 02."""
+
+import copy
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from course_utils.checks.checking import checks_exercise, require
+
+__all__ = ["check_freeze_all_but", "check_group_by_depth", "check_probe"]
+
+NUM_CLASSES = 3
+
+
+class _Network(nn.Module):
+    """Convolutions with BatchNorm, then a head."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 4, 3)
+        self.bn = nn.BatchNorm2d(4)
+        self.act = nn.ReLU()
+        self.block = nn.Sequential(nn.Conv2d(4, 6, 3), nn.BatchNorm2d(6), nn.ReLU())
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.fc = nn.Linear(6, 5)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        features = self.pool(self.block(self.act(self.bn(self.stem(images)))))
+        return self.fc(features.flatten(1))
+
+
+def _batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Images whose class is their brightness: a linear layer on random features can tell."""
+    targets = [torch.arange(12) % NUM_CLASSES for _ in range(count)]
+    return [(torch.randn(12, 3, 8, 8) + 3 * y.view(-1, 1, 1, 1), y) for y in targets]
+
+
+def _warm_up(model: nn.Module) -> nn.Module:
+    """Give BatchNorm statistics of some data, so that they are not 0 and 1."""
+    with torch.no_grad():
+        for images, _ in _batches(3):
+            model.train()(images)
+    return model
+
+
+def _train(model: nn.Module, batches: list) -> None:
+    model.train()
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    for images, targets in batches:
+        optimizer.zero_grad()
+        F.cross_entropy(model(images), targets).backward()
+        optimizer.step()
+
+
+def _find_moved(model: nn.Module, before: dict) -> list[str]:
+    """Names that changed; a frozen BatchNorm no longer counts its batches."""
+    after = model.state_dict()
+    return [name for name in after if name in before and not torch.equal(after[name], before[name])]
+
+
+@checks_exercise
+def check_freeze_all_but(answer: Callable) -> None:
+    """``answer(model, head) -> model``: only ``head`` is trained, the rest never changes."""
+    model = _warm_up(_Network())
+    before, original = copy.deepcopy(model.state_dict()), copy.deepcopy(model).eval()
+    found = answer(model, "fc")
+    require(isinstance(found, nn.Module), "Return the model.")
+    trainable = {name for name, p in found.named_parameters() if p.requires_grad}
+    require(any("fc" in name for name in trainable), "The head must stay trainable.")
+    extra = sorted(name for name in trainable if "fc." not in name)
+    require(not extra, f"{', '.join(extra)} would still be trained: requires_grad_(False).")
+    _train(found, _batches(3))
+    moved = [name for name in _find_moved(model, before) if not name.startswith("fc.")]
+    require(
+        not any("running" in name or "num_batches" in name for name in moved),
+        "After model.train() the running statistics of BatchNorm have moved: eval() alone is "
+        "undone by the next train().",
+    )
+    require(not moved, f"{', '.join(moved)} changed in training.")
+    images = _batches(1)[0][0]
+    original.fc = copy.deepcopy(model.fc)
+    with torch.no_grad():
+        frozen, expected = found.train()(images), original(images)
+    require(
+        torch.allclose(frozen, expected, atol=1e-4),
+        "In train mode the frozen part does not answer as it did in eval mode: its BatchNorm "
+        "still normalises with the batch's own statistics.",
+    )
+
+
+@checks_exercise
+def check_group_by_depth(answer: Callable) -> None:
+    """``answer(model, lr, decay) -> groups``: lr · decay^depth, the last child at depth 0."""
+    for frozen in ((), ("stem", "bn")):
+        model, lr, decay = _Network(), 0.02, 0.3
+        for name in frozen:
+            getattr(model, name).requires_grad_(False)
+        names = [name for name in ("stem", "bn", "block", "fc") if name not in frozen]
+        expected = {
+            id(p): (name, lr * decay ** (len(names) - 1 - k))
+            for k, name in enumerate(names)
+            for p in getattr(model, name).parameters()
+        }
+        groups = answer(model, lr, decay)
+        require(isinstance(groups, list | tuple), "Return a list of groups.")
+        require(
+            all(isinstance(group, dict) and {"params", "lr"} <= set(group) for group in groups),
+            'Each group is a dict with "params" and "lr".',
+        )
+        groups = [group | {"params": list(group["params"])} for group in groups]
+        rates = [(id(p), group["lr"]) for group in groups for p in group["params"]]
+        found = dict(rates)
+        require(len(found) == len(rates), "A parameter stands in two groups.")
+        require(not set(found) - set(expected), "A frozen parameter stands in a group.")
+        require(set(found) == set(expected), "A trainable parameter stands in no group.")
+        head = found[id(model.fc.weight)]
+        require(abs(head - lr) < 1e-12, f"The last child gets lr = {lr}, not {head:.3g}.")
+        for key, (name, rate) in expected.items():
+            require(
+                abs(found[key] - rate) < 1e-12,
+                f"{name} is {round(torch.tensor(rate / lr).log().item() / -1.2039728)} below the "
+                f"last child with parameters and gets {rate:.3g}, not {found[key]:.3g}.",
+            )
+
+
+@checks_exercise
+def check_probe(answer: Callable) -> None:
+    """``answer(model, batches, num_classes) -> model``: a new head is trained, and only that."""
+    model = _warm_up(_Network())
+    before, batches = copy.deepcopy(model.state_dict()), _batches(60)
+    found = answer(model, batches, NUM_CLASSES)
+    require(isinstance(found, nn.Module), "Return the model.")
+    head = found.fc
+    require(
+        isinstance(head, nn.Linear) and head.out_features == NUM_CLASSES,
+        f"The new head fc must have {NUM_CLASSES} outputs.",
+    )
+    moved = [name for name in _find_moved(found, before) if not name.startswith("fc.")]
+    parameters = {name for name, _ in _Network().named_parameters()}
+    require(
+        not parameters & set(moved),
+        "Weights of the backbone have changed: requires_grad = False on a module sets an "
+        "attribute that nobody reads.",
+    )
+    require(
+        not moved,
+        "The running statistics of BatchNorm have moved: the backbone must not be in train mode.",
+    )
+    found.eval()
+    with torch.no_grad():
+        right = torch.cat([found(images).argmax(dim=1) == targets for images, targets in batches])
+    require(
+        right.float().mean() > 0.6,
+        f"After training {right.float().mean():.0%} of the images are right, with a new head in "
+        "the optimizer it is nearly all: which parameters does the optimizer hold?",
+    )

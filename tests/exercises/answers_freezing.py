@@ -1,0 +1,104 @@
+"""Planted answers of lesson 02: each wrong one must be rejected, in words that name its fault.
+
+Exercise (its ``grade_id``) to a list of ``(source, part of the expected sentence)``.
+"""
+
+PROBE = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+def probe(model, batches, num_classes, lr=0.05):
+    {body}
+    for images, targets in batches:
+        optimizer.zero_grad()
+        F.cross_entropy(model(images), targets).backward()
+        optimizer.step()
+    return model
+"""
+
+
+def _freeze(*lines: str) -> str:
+    return "\n    ".join(("import timm\ndef freeze_all_but(model, head):", *lines))
+
+
+def _group(*lines: str) -> str:
+    return "\n    ".join(("def group_by_depth(model, lr, decay):", *lines))
+
+
+def _probe(*lines: str) -> str:
+    return PROBE.format(body="\n    ".join(lines))
+
+
+OTHERS = "others = [child for name, child in model.named_children() if name != head]"
+TRAINABLE = "lists = [[p for p in c.parameters() if p.requires_grad] for c in model.children()]"
+NEW_HEAD = "model.fc = nn.Linear(model.fc.in_features, num_classes)"
+OF_HEAD = "optimizer = torch.optim.AdamW(model.fc.parameters(), lr=lr)"
+OF_ALL = "optimizer = torch.optim.AdamW(model.parameters(), lr=lr)"
+ATTRIBUTE = "for child in model.children(): child.requires_grad = False"
+
+WRONG_ANSWERS = {
+    "freeze_all_but": [
+        (_freeze(OTHERS, "for c in others: c.requires_grad_(False)", "return model"),
+         "statistics of BatchNorm have moved"),
+        (_freeze(OTHERS, "for c in others: c.requires_grad_(False).eval()", "return model"),
+         "undone by the next train"),
+        (_freeze(OTHERS, "for c in others: c.requires_grad = False", "return model"),
+         "would still be trained"),
+        (_freeze(OTHERS, "for c in others[1:]: c.requires_grad_(False)", "return model"),
+         "stem.bias, stem.weight would still be trained"),
+        (_freeze("return model.requires_grad_(False)"), "head must stay trainable"),
+        (_freeze("timm.utils.freeze(model)", "return model"), "head must stay trainable"),
+        (_freeze(OTHERS, "for c in others: c.requires_grad_(False)",
+                 "for m in model.modules():",
+                 "    if hasattr(m, 'track_running_stats'): m.track_running_stats = False",
+                 "return model"), "still normalises with the batch"),
+        (_freeze("timm.utils.freeze(model, ['stem', 'bn', 'block'])"), "Return the model"),
+    ],
+    "group_by_depth": [
+        (_group("lists = [list(c.parameters()) for c in model.children()]",
+                "return [{'params': p, 'lr': lr * decay ** d} for d, p in "
+                "enumerate(reversed(lists))]"), "block is 1 below"),
+        (_group(TRAINABLE, "lists = [p for p in lists if p]",
+                "return [{'params': p, 'lr': lr * decay ** d} for d, p in enumerate(lists)]"),
+         "The last child gets lr"),
+        (_group(TRAINABLE, "lists = [p for p in lists if p]",
+                "return [{'params': p, 'lr': lr * decay * d} for d, p in "
+                "enumerate(reversed(lists))]"), "The last child gets lr"),
+        (_group("lists = [list(c.parameters()) for c in model.children()]",
+                "lists = [p for p in lists if p]",
+                "return [{'params': p, 'lr': lr * decay ** d} for d, p in "
+                "enumerate(reversed(lists))]"), "frozen parameter stands in a group"),
+        (_group(TRAINABLE, "lists = [p for p in lists if p]",
+                "return [{'params': p, 'lr': lr * decay ** d} for d, p in "
+                "enumerate(reversed(lists[1:]))]"), "stands in no group"),
+        (_group(TRAINABLE, "lists = [p for p in lists if p]",
+                "return [{'params': p, 'lr': lr} for p in lists + lists[:1]]"), "two groups"),
+        (_group("return [p for p in model.parameters()]"), "Each group is a dict"),
+        (_group("pass"), "Return a list"),
+    ],
+    "probe": [
+        (_probe(ATTRIBUTE, OF_ALL, NEW_HEAD, "model.train()"), "attribute that nobody reads"),
+        (_probe("model.requires_grad_(False)", OF_ALL, NEW_HEAD, "model.eval()"),
+         "which parameters does the optimizer hold"),
+        (_probe("model.requires_grad_(False)", NEW_HEAD, OF_HEAD, "model.train()"),
+         "must not be in train mode"),
+        (_probe(NEW_HEAD, OF_ALL, "model.eval()"), "Weights of the backbone have changed"),
+        (_probe("model.requires_grad_(False)", "model.fc.requires_grad_(True)", OF_HEAD,
+                "model.eval()"), "stopped with|must have 3 outputs"),
+        ("def probe(model, batches, num_classes):\n    pass", "Return the model"),
+    ],
+}  # fmt: skip
+
+OTHER_RIGHT_ANSWERS = {
+    "freeze_all_but": _freeze(
+        OTHERS, "for c in others:", "    c.requires_grad_(False).eval()",
+        "    c.train = lambda mode=True, c=c: c", "return model"),
+    "group_by_depth": _group(
+        TRAINABLE, "groups, rate = [], lr", "for p in lists[::-1]:", "    if p:",
+        "        groups.insert(0, {'params': p, 'lr': rate})", "        rate *= decay",
+        "return groups"),
+    "probe": _probe(
+        "model.eval()", "for p in model.parameters(): p.requires_grad_(False)", NEW_HEAD,
+        "optimizer = torch.optim.SGD(model.fc.parameters(), lr=0.2)"),
+}  # fmt: skip

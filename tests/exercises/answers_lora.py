@@ -1,0 +1,115 @@
+"""Planted answers of lesson 03: each wrong one must be rejected, in words that name its fault.
+
+Exercise (its ``grade_id``) to a list of ``(source, part of the expected sentence)``.
+"""
+
+ADAPTER = """
+import math
+import torch
+from torch import nn
+
+class Adapter(nn.Module):
+    def __init__(self, base, rank, alpha):
+        super().__init__()
+        self.base = base{frozen}
+        self.scale, self.merged = {scale}, False
+        self.A = nn.Parameter({A})
+        self.B = nn.Parameter({B})
+
+    def forward(self, x):
+        {forward}
+        return self.base(x) + self.scale * (x @ self.A.T @ self.B.T)
+
+    @torch.no_grad()
+    def merge(self):
+        {merge}
+"""
+
+ADAPT = """
+from peft import LoraConfig, get_peft_model
+from course_utils.freezing import freeze_before
+
+def adapt(model, rank):
+    {first}
+    config = LoraConfig(r=rank, lora_alpha=rank, target_modules={target}{save})
+    return get_peft_model(model, config)
+"""
+
+ADD = "self.base.weight += self.scale * self.B @ self.A"
+RIGHT = {
+    "frozen": ".requires_grad_(False)",
+    "scale": "alpha / rank",
+    "A": "torch.randn(rank, base.in_features)",
+    "B": "torch.zeros(base.out_features, rank)",
+    "forward": "if self.merged: return self.base(x)",
+    "merge": f"if not self.merged: {ADD}; self.merged = True",
+}
+STAGES = "r'layer\\d\\..*conv\\d'"
+
+
+def _forward(expression: str) -> str:
+    return f"def lora_forward(x, weight, A, B, alpha):\n    return {expression}"
+
+
+def _adapter(**changed: str) -> str:
+    return ADAPTER.format(**RIGHT | changed)
+
+
+def _adapt(first="freeze_before(model, 'fc')", target=STAGES, save=", modules_to_save=['fc']"):
+    return ADAPT.format(first=first, target=target, save=save)
+
+
+WRONG_ANSWERS = {
+    "lora_forward": [
+        (_forward("x @ weight.T + alpha * x @ A.T @ B.T"), "scaled by alpha: divide by the rank"),
+        (_forward("x @ weight.T + x @ A.T @ B.T"), "not scaled"),
+        (_forward("x @ weight.T + x @ A.T @ B.T / len(A)"), "alpha is missing"),
+        (_forward("x @ weight.T + alpha / len(A) ** 0.5 * x @ A.T @ B.T"), "rank-stabilised"),
+        (_forward("x @ weight.T"), "update is missing"),
+        (_forward("alpha / len(A) * x @ A.T @ B.T"), "frozen layer is missing"),
+        (_forward("x @ weight.T + alpha / A.shape[1] * x @ A.T @ B.T"), "The values differ"),
+        (_forward("(x @ weight.T + alpha / len(A) * x @ A.T @ B.T).T"), "The output is"),
+        (_forward("None"), "is there a return"),
+        (_forward("x @ weight + alpha / len(A) * x @ A.T @ B.T"), "stopped with RuntimeError"),
+    ],
+    "adapter": [
+        (_adapter(A="torch.zeros(rank, base.in_features)",
+                  B="torch.randn(base.out_features, rank)"), "by convention it is B"),
+        (_adapter(A="torch.zeros(rank, base.in_features)"), "never learns"),
+        (_adapter(B="torch.randn(base.out_features, rank)"), "does not start as base"),
+        (_adapter(scale="alpha"), "scaled by alpha"),
+        (_adapter(scale="1 / rank"), "forward is not base"),
+        (_adapter(frozen=""), "weights of base must be frozen"),
+        (_adapter(merge=ADD), "counts twice: forward still adds it"),
+        (_adapter(merge=f"{ADD}; self.merged = True"), "A second merge"),
+        (_adapter(merge="self.merged = True"), "has not changed the weight"),
+        (_adapter(merge="if not self.merged: self.base.weight += self.B @ self.A; "
+                        "self.merged = True"), "has changed the output"),
+        (_adapter(A="torch.randn(base.in_features, rank)"), "stopped with|Train A"),
+    ],
+    "adapt": [
+        (_adapt(target="['conv1', 'conv2']"), "The stem has an adapter"),
+        (_adapt(save=""), "head is frozen"),
+        (_adapt(first="pass"), "BatchNorm move"),
+        (_adapt(target="r'layer[34]\\..*conv\\d'"), "No adapter on layer1.0.conv1"),
+        (_adapt(target="'conv9'"), "stopped with NoMatchingPeftModuleError|stopped with"),
+        ("def adapt(model, rank):\n    pass", "Return the model"),
+        ("def adapt(model, rank):\n    return model", "No adapter on"),
+    ],
+}  # fmt: skip
+
+OTHER_RIGHT_ANSWERS = {
+    "lora_forward": (
+        "import torch.nn.functional as F\ndef lora_forward(x, weight, A, B, alpha):\n"
+        "    return F.linear(x, weight) + F.linear(F.linear(x, A), B) * (alpha / A.shape[0])"
+    ),
+    "adapter": _adapter(
+        A="nn.init.kaiming_uniform_(torch.empty(rank, base.in_features))",
+        forward="x = x.float()",
+        merge=f"{ADD}; self.scale = 0.0",
+    ),
+    "adapt": _adapt(
+        first="freeze_before(model, 'fc')",
+        target="[f'layer{s}.0.conv{k}' for s in (1, 2, 3, 4) for k in (1, 2)]",
+    ),
+}
