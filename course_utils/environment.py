@@ -146,6 +146,18 @@ def _check_data() -> Finding:
     return Finding("Data", f"{dataset}: {len(targets):,} images of {len(names)} classes")
 
 
+def _check_backbone() -> Finding:
+    from course_utils.weights import describe_backbone, read_backbone
+
+    try:
+        read_backbone()
+    except CourseError as error:
+        problem, _, cure = str(error).rpartition(": ")
+        return Finding("Backbone", problem, cure)
+    accuracy = describe_backbone()["val_accuracy"]
+    return Finding("Backbone", f"checksum verified, {accuracy:.1%} on its validation images")
+
+
 def check_environment(folder: Path = ROOT) -> Iterator[Finding]:
     """Check everything the course needs, in the order in which it would be missed."""
     checks: tuple[Callable[[], Finding], ...] = (
@@ -158,6 +170,7 @@ def check_environment(folder: Path = ROOT) -> Iterator[Finding]:
         lambda: _check_disk(folder),
         lambda: _check_write_access(folder),
         _check_data,
+        _check_backbone,
     )
     for check in checks:
         yield check()

@@ -1,9 +1,12 @@
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from course_utils import environment
 from course_utils.environment import Finding, check_environment, find_package_faults, read_lock
+from course_utils.weights import BACKBONE, read_backbone, write_backbone
 
 
 @pytest.fixture
@@ -16,7 +19,7 @@ def test_every_check_is_one_line(findings):
     found = findings()
     assert list(found) == [
         *("Python", "Packages", "Compiler", "GPU", "DALI", "Memory", "Disk"),
-        *("Write access", "Data"),
+        *("Write access", "Data", "Backbone"),
     ]
     assert all("\n" not in str(finding) for finding in found.values())
     assert all(finding.ok or "→" in str(finding) for finding in found.values())
@@ -90,3 +93,13 @@ def test_data_that_cannot_be_read(findings, monkeypatch):
 
 def test_finding_without_a_cure_is_ok():
     assert str(Finding("Python", "3.11")) == "Python: ok · 3.11"
+
+
+def test_a_backbone_that_does_not_match_its_checksum(findings, monkeypatch, tmp_path):
+    write_backbone({"conv1.weight": torch.zeros(1)}, {}, tmp_path)
+    (tmp_path / f"{BACKBONE}.safetensors").write_bytes(b"something else")
+    refused = partial(read_backbone, tmp_path)
+    monkeypatch.setattr("course_utils.weights.read_backbone", refused)
+    found = findings()["Backbone"]
+    assert "sha256 differs" in found.detail
+    assert found.cure.startswith("restore it with `git checkout data/weights`")
