@@ -67,7 +67,9 @@ WRONG_ANSWERS = {
         (_forward("x @ weight.T + alpha / len(A) ** 0.5 * x @ A.T @ B.T"), "rank-stabilised"),
         (_forward("x @ weight.T"), "update is missing"),
         (_forward("alpha / len(A) * x @ A.T @ B.T"), "frozen layer is missing"),
-        (_forward("x @ weight.T + alpha / A.shape[1] * x @ A.T @ B.T"), "The values differ"),
+        (_forward("x @ weight.T + alpha / A.shape[1] * x @ A.T @ B.T"), "the input's size"),
+        (_forward("x @ weight.T + alpha / len(B) * x @ A.T @ B.T"), "the output's size"),
+        (_forward("x @ weight.T + 3 * alpha / len(A) * x @ A.T @ B.T"), "The values differ"),
         (_forward("(x @ weight.T + alpha / len(A) * x @ A.T @ B.T).T"), "The output is"),
         (_forward("None"), "is there a return"),
         (_forward("x @ weight + alpha / len(A) * x @ A.T @ B.T"), "stopped with RuntimeError"),
@@ -86,11 +88,26 @@ WRONG_ANSWERS = {
         (_adapter(merge="if not self.merged: self.base.weight += self.B @ self.A; "
                         "self.merged = True"), "has changed the output"),
         (_adapter(A="torch.randn(base.in_features, rank)"), "stopped with|Train A"),
+        (_adapter(scale="4"), "forward is not base"),
+        (_adapter(forward="if self.merged: return self.base(x)\n        "
+                          "return self.base(x) + self.scale * (x @ self.A.T @ self.B.T).detach()"),
+         "No gradient reaches"),
+        (_adapter(merge=f"if not self.merged: {ADD}; self.merged = True\n        "
+                        "self.base.requires_grad_(True)"), "weight of base is trainable"),
+        (_adapter().replace("self.base", "self.layer"), "Keep the layer as self.base"),
     ],
     "adapt": [
         (_adapt(target="['conv1', 'conv2']"), "The stem has an adapter"),
         (_adapt(save=""), "head is frozen"),
         (_adapt(first="pass"), "BatchNorm move"),
+        (_adapt(target=STAGES[:-1] + "|fc'", save=""), "modules_to_save trains it as a whole"),
+        (_adapt(target="r'layer\\d\\..*(conv\\d|downsample\\.0)'"), "should have no adapter"),
+        (_adapt().replace("r=rank", "r=9"), "The rank was to be 2"),
+        (_adapt(first="pass").replace("return get_peft_model(model, config)",
+                                      "return get_peft_model(model, config).requires_grad_(False)"),
+         "adapters themselves are frozen"),
+        (_adapt(first="for m in model.modules():\n        "
+                      "if hasattr(m, 'momentum'): m.momentum = 0"), "BatchNorm"),
         (_adapt(target="r'layer[34]\\..*conv\\d'"), "No adapter on layer1.0.conv1"),
         (_adapt(target="'conv9'"), "stopped with NoMatchingPeftModuleError|stopped with"),
         ("def adapt(model, rank):\n    pass", "Return the model"),
