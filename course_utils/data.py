@@ -91,6 +91,7 @@ class ImageData:
         Raises:
             CourseError: when a class would be left without an image.
         """
+        num_images = max(0, num_images)
         images, targets = self.train.images[:num_images], self.train.targets[:num_images]
         if len(np.unique(targets)) < self.num_classes:
             raise CourseError(

@@ -13,7 +13,16 @@ import torch
 
 __all__ = ["describe_hardware", "read_commit", "read_versions"]
 
-PACKAGES = ("torch", "torchvision", "lightning", "timm", "albumentations", "numpy", "torchmetrics")
+PACKAGES = (
+    "torch",
+    "torchvision",
+    "lightning",
+    "timm",
+    "peft",
+    "albumentations",
+    "numpy",
+    "torchmetrics",
+)
 
 
 def _cpu_name() -> str:

@@ -58,6 +58,9 @@ def count_saved_bytes(model: nn.Module) -> Iterator[SavedBytes]:
     saved.total = sum(storage.nbytes() for storage in storages.values())
 
 
+REPEATS = 5  # timed steps, after one to warm up
+
+
 @dataclass(frozen=True)
 class StepCost:
     """What one training step takes: time in milliseconds, bytes saved for its backward pass."""
@@ -66,9 +69,7 @@ class StepCost:
     saved_bytes: int
 
 
-def measure_step(
-    model: nn.Module, images: torch.Tensor, targets: torch.Tensor, repeats: int = 5
-) -> StepCost:
+def measure_step(model: nn.Module, images: torch.Tensor, targets: torch.Tensor) -> StepCost:
     """Train a copy of ``model`` for a few steps on one batch: their median time, warm-up excluded.
 
     Forward, backward and a step of AdamW; loading is not part of it.
@@ -76,7 +77,7 @@ def measure_step(
     model = copy.deepcopy(model).train()
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
     times = []
-    for _ in range(repeats + 1):
+    for _ in range(REPEATS + 1):
         synchronize(images.device)
         start = time.perf_counter()
         loss = F.cross_entropy(model(images), targets)

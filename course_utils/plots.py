@@ -144,7 +144,9 @@ def plot_against_parameters(comparisons: Mapping[str, Comparison], title: str) -
     size = (3.6 * columns + 2.2, 2.6 * rows + 0.5)
     shape = {"sharex": True, "sharey": True, "squeeze": False}
     figure, axes = plt.subplots(rows, columns, figsize=size, **shape)
-    for axis, (name, found) in zip(axes.flat, comparisons.items(), strict=True):
+    for axis in axes.flat[len(comparisons) :]:
+        axis.remove()
+    for axis, (name, found) in zip(axes.flat, comparisons.items(), strict=False):
         trained = {run.arm: run.trainable_parameters for run in found.runs}
         for number, arm in enumerate(found.arms):
             values = 100 * found.values(arm)

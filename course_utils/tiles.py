@@ -10,17 +10,20 @@ from course_utils.errors import CourseError
 __all__ = ["shuffle_tiles"]
 
 
-def _shuffle(images: Images, size: int, seed: int) -> Images:
+ORDER_SEED = 0  # one order for every split of every data set
+
+
+def _shuffle(images: Images, size: int) -> Images:
     n, height, width, channels = images.images.shape
     rows, columns = height // size, width // size
-    order = np.random.default_rng(seed).permutation(rows * columns)
+    order = np.random.default_rng(ORDER_SEED).permutation(rows * columns)
     tiles = images.images.reshape(n, rows, size, columns, size, channels).swapaxes(2, 3)
     tiles = tiles.reshape(n, rows * columns, size, size, channels)[:, order]
     tiles = tiles.reshape(n, rows, columns, size, size, channels).swapaxes(2, 3)
     return replace(images, images=tiles.reshape(images.images.shape))
 
 
-def shuffle_tiles(data: ImageData, size: int, seed: int = 0) -> ImageData:
+def shuffle_tiles(data: ImageData, size: int) -> ImageData:
     """Cut every image into tiles and reorder them, in one and the same way for all images.
 
     Edges, colours and noise stay what they were; whatever is larger than a tile is another
@@ -29,7 +32,6 @@ def shuffle_tiles(data: ImageData, size: int, seed: int = 0) -> ImageData:
     Args:
         size: of a tile's side in pixels, a divisor of the images' height and width; as large as
             the image it changes nothing.
-        seed: of the order.
 
     Raises:
         CourseError: when tiles of that size do not fill an image.
@@ -40,7 +42,7 @@ def shuffle_tiles(data: ImageData, size: int, seed: int = 0) -> ImageData:
     return replace(
         data,
         name=f"{data.name}, shuffled tiles",
-        train=_shuffle(data.train, size, seed),
-        val=_shuffle(data.val, size, seed),
-        open_test=lambda: _shuffle(data.open_test(), size, seed),
+        train=_shuffle(data.train, size),
+        val=_shuffle(data.val, size),
+        open_test=lambda: _shuffle(data.open_test(), size),
     )

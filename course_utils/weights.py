@@ -21,9 +21,9 @@ def write_backbone(state: dict[str, torch.Tensor], about: dict, folder: Path = W
     """Write ``state`` as safetensors and, beside it, ``about`` with the file's sha256 as JSON."""
     content = save({name: tensor.contiguous() for name, tensor in state.items()})
     path = folder / f"{BACKBONE}.safetensors"
-    about = about | {"sha256": hashlib.sha256(content).hexdigest()}
+    about = json.dumps(about | {"sha256": hashlib.sha256(content).hexdigest()}, indent=1)
     write_atomically(path, content)
-    write_atomically(path.with_suffix(".json"), json.dumps(about, indent=1) + "\n")
+    write_atomically(path.with_suffix(".json"), about + "\n")
     return path
 
 
@@ -35,8 +35,8 @@ def describe_backbone(folder: Path = WEIGHTS) -> dict:
     """
     path = folder / f"{BACKBONE}.json"
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
         raise CourseError(f"{path} is missing or damaged: {CURE}") from None
 
 

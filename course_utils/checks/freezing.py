@@ -22,9 +22,9 @@ class _Network(nn.Module):
         self.stem = nn.Conv2d(3, 4, 3)
         self.bn = nn.BatchNorm2d(4)
         self.act = nn.ReLU()
-        self.block = nn.Sequential(nn.Conv2d(4, 6, 3), nn.BatchNorm2d(6), nn.ReLU())
+        self.block = nn.Sequential(nn.Conv2d(4, 32, 3), nn.BatchNorm2d(32), nn.ReLU())
         self.pool = nn.AdaptiveAvgPool2d(1)
-        self.fc = nn.Linear(6, 5)
+        self.fc = nn.Linear(32, 5)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         features = self.pool(self.block(self.act(self.bn(self.stem(images)))))
@@ -34,7 +34,7 @@ class _Network(nn.Module):
 def _batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Images whose class is their brightness: a linear layer on random features can tell."""
     targets = [torch.arange(12) % NUM_CLASSES for _ in range(count)]
-    return [(torch.randn(12, 3, 8, 8) + 3 * y.view(-1, 1, 1, 1), y) for y in targets]
+    return [(torch.randn(12, 3, 8, 8) + 3 * (y - 1).view(-1, 1, 1, 1), y) for y in targets]
 
 
 def _warm_up(model: nn.Module) -> nn.Module:
@@ -164,7 +164,7 @@ def check_probe(answer: Callable) -> None:
     with torch.no_grad():
         right = torch.cat([found(images).argmax(dim=1) == targets for images, targets in batches])
     require(
-        right.float().mean() > 0.6,
+        right.float().mean() > 0.75,
         f"After training {right.float().mean():.0%} of the images are right, with a new head in "
         "the optimizer it is nearly all: which parameters does the optimizer hold?",
     )

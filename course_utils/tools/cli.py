@@ -140,19 +140,23 @@ def report(profile: Profile = "", build: Build = DEFAULT_BUILD) -> None:
 
 @app.command()
 def pretrain(
-    seed: Annotated[int, typer.Option(help="of weights, order and augmentation", min=0)] = 0,
-    output: Annotated[Path | None, typer.Option(help="folder; data/weights if not given")] = None,
+    seed: Annotated[
+        int, typer.Option(help="of weights, order and augmentation", min=0, max=2**32 - 1)
+    ] = 0,
 ) -> None:
-    """Make the pretrained backbone again: minutes on two cores."""
-    from course_utils.tools.pretraining import RECIPE
-    from course_utils.tools.pretraining import pretrain as make_backbone
+    """Make the pretrained backbone again, in place of the one in data/weights (git keeps that)."""
+    from course_utils.tools import pretraining
     from course_utils.weights import WEIGHTS
 
-    folder = output or WEIGHTS
-    about = make_backbone(folder.resolve(), seed, RECIPE)
+    os.environ.setdefault("COURSE_RUNS_DIR", str(DEFAULT_BUILD / "pretrain"))
+    try:
+        about = pretraining.pretrain(WEIGHTS, seed, pretraining.RECIPE)
+    except (KeyboardInterrupt, SystemExit):  # Lightning turns the first into the second
+        print("course: interrupted; the backbone is the one that was there", file=sys.stderr)
+        raise typer.Exit(130) from None
     console.print(
         f"{about['model']}, {about['data']} images: {100 * about['val_accuracy']:.2f} % of the "
-        f"validation images after {about['epochs']} epochs, {about['time_s']:.0f} s → {folder}",
+        f"validation images in {about['time_s']:.0f} s → {WEIGHTS}",
         soft_wrap=True,
     )
 
@@ -188,6 +192,6 @@ def main() -> None:
         if error.errno not in (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT):
             raise
         where = error.filename or "a file"
-        problem = f"{error.strerror}: {where}: make room or access, or choose another --build"
+        problem = f"{error.strerror}: {where}: make room or access, or choose another folder"
     print(f"course: {problem}", file=sys.stderr)
     sys.exit(2)

@@ -8,6 +8,7 @@ from pathlib import Path
 from course_utils.image_sources import NAMED
 from course_utils.profiles import Config
 from course_utils.tools.lessons import ROOT, Lesson
+from course_utils.weights import WEIGHTS
 
 __all__ = ["Plan"]
 
@@ -33,7 +34,8 @@ class Plan:
             digest.update(f"{cell.cell_type}\0{cell.source}\0".encode())
         package = ROOT / "course_utils"
         sources = [p for p in sorted(package.rglob("*.py")) if "tools" not in p.parts]
-        for path in (*sources, ROOT / "requirements.lock"):
+        weights = sorted(WEIGHTS.glob("*.safetensors"))
+        for path in (*sources, *weights, ROOT / "requirements.lock"):
             digest.update(path.read_bytes())
         config = self.config
         asked = (config.profile, config.dataset, config.first_seed, sorted(self.parameters.items()))

@@ -1,6 +1,5 @@
 """``course pretrain`` makes the backbone that the lessons on transfer start from."""
 
-import os
 from pathlib import Path
 
 from torch import channels_last, nn
@@ -8,7 +7,6 @@ from torch.optim.lr_scheduler import OneCycleLR
 
 from course_utils.data import load_data
 from course_utils.profiles import Config
-from course_utils.tools.lessons import ROOT
 from course_utils.training import fit
 from course_utils.weights import write_backbone
 
@@ -38,7 +36,6 @@ def pretrain(folder: Path, seed: int, recipe: Config) -> dict:
 
     The head is left out: every lesson brings its own classes.
     """
-    os.environ.setdefault("COURSE_RUNS_DIR", str(ROOT / "build" / "pretrain"))
     run = fit(
         recipe,
         load_data(recipe),

@@ -1,5 +1,3 @@
-import json
-
 import pytest
 import torch
 
@@ -22,19 +20,38 @@ def test_it_writes_what_create_model_reads(tmp_path, monkeypatch):
     assert all(torch.equal(state[name], tensor) for name, tensor in stored.items())
 
 
-def test_the_same_seed_makes_the_same_backbone(tmp_path):
+def test_the_seed_decides_the_backbone(tmp_path):
     found = [pretraining.pretrain(tmp_path / str(k), 0, SMALL) for k in (1, 2)]
     assert found[0]["val_accuracy"] == pytest.approx(found[1]["val_accuracy"], abs=0.03)
     one, other = (read_backbone(tmp_path / str(k)) for k in (1, 2))
     assert all(torch.allclose(one[name], other[name], atol=1e-3) for name in one)
+    pretraining.pretrain(tmp_path / "3", 1, SMALL)
+    assert not torch.allclose(one["conv1.weight"], read_backbone(tmp_path / "3")["conv1.weight"])
+
+
+def run_command(monkeypatch, *arguments):
+    monkeypatch.setattr("sys.argv", ["course", "pretrain", *arguments])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    return stop.value.code or 0
 
 
 def test_the_command_trains_the_recipe_and_says_what_came_out(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(pretraining, "RECIPE", SMALL)
-    monkeypatch.setattr("sys.argv", ["course", "pretrain", "--output", str(tmp_path)])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    assert not stop.value.code
-    assert "% of the validation images after 1 epochs" in capsys.readouterr().out
-    stored = json.loads((tmp_path / f"{weights.BACKBONE}.json").read_text())
-    assert stored["seed"] == 0
+    monkeypatch.setattr(weights, "WEIGHTS", tmp_path)
+    assert run_command(monkeypatch, "--seed", "4") == 0
+    assert "% of the validation images in" in capsys.readouterr().out
+    assert describe_backbone(tmp_path)["seed"] == 4
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_is_one_line_and_leaves_the_backbone(tmp_path, monkeypatch, capsys, stop):
+    def interrupt(*args, **kwargs):
+        raise stop
+
+    monkeypatch.setattr(pretraining, "fit", interrupt)
+    monkeypatch.setattr(pretraining, "RECIPE", SMALL)
+    monkeypatch.setattr(weights, "WEIGHTS", tmp_path)
+    assert run_command(monkeypatch) == 130
+    assert capsys.readouterr().err.startswith("course: interrupted; the backbone is the one")
+    assert not list(tmp_path.iterdir())

@@ -262,6 +262,16 @@ def test_a_changed_folder_of_images_is_a_change(school, tmp_path):
     assert statuses(run(school, dataset=str(folder))) == {"01_one": "passed"}
 
 
+def test_other_weights_are_a_change(school, tmp_path, monkeypatch):
+    monkeypatch.setattr("course_utils.tools.planning.WEIGHTS", tmp_path)
+    (tmp_path / "backbone.safetensors").write_bytes(b"one")
+    school.write("01_one", PASS)
+    assert statuses(run(school)) == {"01_one": "passed"}
+    assert statuses(run(school)) == {"01_one": "skipped"}
+    (tmp_path / "backbone.safetensors").write_bytes(b"other")
+    assert statuses(run(school)) == {"01_one": "passed"}
+
+
 def test_a_kernel_that_does_not_start_is_a_failed_lesson(school, monkeypatch):
     def refuse(*args, **kwargs):
         raise RuntimeError("Kernel died before replying to kernel_info")

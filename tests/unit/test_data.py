@@ -218,5 +218,13 @@ def test_fewer_training_images_are_a_part_of_all_in_proportion(tiny_data):
     counts = np.bincount(few.train.targets)
     assert counts.max() - counts.min() <= 2
     assert few.val is tiny_data.val
-    with pytest.raises(CourseError, match="3 training images leave a class out of 10"):
-        tiny_data.take_train(3)
+    for count in (3, 0, -10):
+        with pytest.raises(CourseError, match="training images leave a class out of 10"):
+            tiny_data.take_train(count)
+
+
+def test_a_class_that_comes_last_is_missed(tiny_data):
+    order = np.argsort(tiny_data.train.targets)
+    by_class = Images(tiny_data.train.images[order], tiny_data.train.targets[order])
+    with pytest.raises(CourseError, match="60 training images leave a class out"):
+        dataclasses.replace(tiny_data, train=by_class).take_train(60)

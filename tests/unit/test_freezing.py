@@ -1,6 +1,7 @@
 import copy
 
 import pytest
+import timm
 import torch
 import torch.nn.functional as F
 
@@ -91,3 +92,23 @@ def test_it_fits_the_model_seam(tiny_config, tiny_data):
         model_transform=lambda model: freeze_before(model, "fc"),
     )
     assert run.trainable_parameters == count_parameters(run.model.fc) == 128 * 10 + 10
+
+
+def test_the_positions_of_a_transformer_are_frozen_too(batch):
+    size = {"img_size": 32, "patch_size": 8, "depth": 2, "num_classes": 10}
+    vit = timm.create_model("vit_tiny_patch16_224", **size)
+    whole = take_step(copy.deepcopy(vit), batch)
+    frozen = freeze_before(copy.deepcopy(vit), "head")
+    assert {name for name, p in frozen.named_parameters() if p.requires_grad} == {
+        "head.weight",
+        "head.bias",
+    }
+    assert take_step(frozen, batch) < whole / 10
+
+
+def test_torchvisions_resnet_is_frozen_alike(batch):
+    frozen = freeze_before(create_model("resnet18", num_classes=10), "layer4")
+    before = copy.deepcopy(frozen.state_dict())
+    take_step(frozen, batch)
+    moved = {name for name, x in frozen.state_dict().items() if not torch.equal(x, before[name])}
+    assert {name.split(".")[0] for name in moved} == {"layer4", "fc"}

@@ -13,12 +13,13 @@ from course_utils.weights import BACKBONE, WEIGHTS, describe_backbone, read_back
 
 @pytest.fixture
 def folder(tmp_path):
-    write_backbone({"conv1.weight": torch.arange(6.0).reshape(2, 3)}, {"seed": 3}, tmp_path)
+    kernel = torch.arange(16.0).reshape(2, 2, 2, 2).to(memory_format=torch.channels_last)
+    write_backbone({"conv1.weight": kernel}, {"seed": 3}, tmp_path)
     return tmp_path
 
 
 def test_what_is_written_is_read(folder):
-    assert read_backbone(folder)["conv1.weight"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert read_backbone(folder)["conv1.weight"].flatten().tolist() == list(range(16))
     assert describe_backbone(folder)["seed"] == 3
     assert sorted(os.listdir(folder)) == [f"{BACKBONE}.json", f"{BACKBONE}.safetensors"]
 
@@ -47,8 +48,9 @@ def test_a_missing_file_names_the_cure(folder, suffix):
     assert "\n" not in str(found.value)
 
 
-def test_a_damaged_description_names_the_cure(folder):
-    (folder / f"{BACKBONE}.json").write_text("{")
+@pytest.mark.parametrize("text", ["{", "[1]", "null", "3"])
+def test_a_damaged_description_names_the_cure(folder, text):
+    (folder / f"{BACKBONE}.json").write_text(text)
     with pytest.raises(CourseError, match="damaged"):
         read_backbone(folder)
 
