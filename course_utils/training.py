@@ -37,7 +37,8 @@ __all__ = ["Run", "fit", "quiet_trainer"]
 # Notices that no reader of a lesson can act upon: which devices were found, a tip about another
 # product, a deprecation inside Lightning, and the advice to load tiny images with more workers
 # (slower, on two cores). Warnings of any other kind come through.
-logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+for _part in ("pytorch", "fabric"):
+    logging.getLogger(f"lightning.{_part}").setLevel(logging.WARNING)
 for _notice in ("does not have many workers", "LeafSpec", "have no `val_dataloader`"):
     warnings.filterwarnings("ignore", message=f".*{_notice}.*")
 
