@@ -1,11 +1,14 @@
 """The baseline's image transforms (albumentations) and the seeding that they need in workers."""
 
+import os
 from collections.abc import Sequence
 
 import torch
 from torch.utils.data import get_worker_info
 
 __all__ = ["eval_transform", "seed_worker", "train_transform"]
+
+os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # or its import asks the network for news
 
 
 def _normalize(mean: Sequence[float], std: Sequence[float]) -> list:

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 
@@ -11,3 +12,13 @@ def test_heavy_packages_wait_until_they_are_needed(module):
     code = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+def test_augmenting_asks_nobody_for_news(offline_environment):
+    """The import of albumentations would look for a newer version, and warn where it cannot."""
+    code = (
+        "from course_utils.transforms import train_transform; "
+        "train_transform((0.5,) * 3, (0.2,) * 3)"
+    )
+    command = [sys.executable, "-W", "error:Error fetching:UserWarning", "-c", code]
+    subprocess.run(command, env=os.environ | offline_environment, check=True, capture_output=True)
