@@ -162,7 +162,8 @@ def plot_against_parameters(comparisons: Mapping[str, Comparison], title: str) -
                 capsize=4,
                 label=arm,
             )
-        axis.set(xscale="log", title=name if len(comparisons) > 1 else "")
+        axis.set_xscale("log")
+        axis.set_title(name if len(comparisons) > 1 else "", loc="left")
         axis.label_outer()
     figure.supxlabel("trained parameters", fontsize=10)
     figure.supylabel("accuracy (%)", fontsize=10)

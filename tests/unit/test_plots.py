@@ -77,7 +77,7 @@ def test_accuracy_stands_above_the_parameters_that_were_trained():
     panels = {"few": make_comparison((0, 1)), "many": make_comparison((0, 1, 2))}
     figure = plot_against_parameters(panels, "title")
     few, many = figure.axes
-    assert (few.get_title(), many.get_title()) == ("few", "many")
+    assert [axis.get_title(loc="left") for axis in (few, many)] == ["few", "many"]
     assert [x for line in few.lines[::4] for x in set(line.get_xdata())] == [100, 10]
     dots = [sorted(line.get_ydata()) for line in few.lines[::4]]  # per cent, a dot a seed
     assert np.allclose(dots, [[40, 50], [49, 59]])
