@@ -17,14 +17,13 @@ BACKBONE = "resnet_tiny_shapes_source"
 CURE = "restore it with `git checkout data/weights`, or make it again with `course pretrain`"
 
 
-def write_backbone(state: dict[str, torch.Tensor], about: dict, folder: Path = WEIGHTS) -> Path:
+def write_backbone(state: dict[str, torch.Tensor], about: dict, folder: Path) -> None:
     """Write ``state`` as safetensors and, beside it, ``about`` with the file's sha256 as JSON."""
     content = save({name: tensor.contiguous() for name, tensor in state.items()})
     path = folder / f"{BACKBONE}.safetensors"
     about = json.dumps(about | {"sha256": hashlib.sha256(content).hexdigest()}, indent=1)
     write_atomically(path, content)
     write_atomically(path.with_suffix(".json"), about + "\n")
-    return path
 
 
 def describe_backbone(folder: Path = WEIGHTS) -> dict:
