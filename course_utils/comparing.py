@@ -31,6 +31,10 @@ class PairedDifference:
     high: float
     n: int
 
+    def span(self, factor: float = 1) -> str:
+        """The interval in words, in units of 1 / ``factor``."""
+        return f"{factor * self.low:+.2f} to {factor * self.high:+.2f}"
+
     def verdict(self, more_is_better: bool = True) -> str:
         """``"helps"``, ``"hurts"``, or ``"no evidence"`` where the interval contains zero."""
         if self.low > 0:
@@ -111,15 +115,22 @@ class Comparison:
         """One sentence that follows from the interval, and from nothing else."""
         name, factor, unit, more_is_better = METRICS[metric]
         found = self.difference(arm, metric)
-        if found.n == 1:
-            width = "one seed, no interval"
-        else:
-            width = f"95 % interval {factor * found.low:+.2f} to {factor * found.high:+.2f}"
+        width = "one seed, no interval" if found.n == 1 else f"95 % interval {found.span(factor)}"
         return (
             f"{arm}: {name} {factor * found.mean:+.2f} {unit} against {self.arms[0]} "
             f"({found.n} paired seed{'s' * (found.n > 1)}, {width}): "
             f"{found.verdict(more_is_better)}."
         )
+
+    def summarize(self, arm: str) -> pd.Series:
+        """Every metric in short: mean difference with its 95 % interval, unit, verdict."""
+        found = {metric: self.difference(arm, metric) for metric in METRICS}
+        rows = {
+            name: f"{factor * found[metric].mean:+.2f} ({found[metric].span(factor)}) {unit}: "
+            + found[metric].verdict(more_is_better)
+            for metric, (name, factor, unit, more_is_better) in METRICS.items()
+        }
+        return pd.Series(rows, name=arm)
 
 
 def compare(

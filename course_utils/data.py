@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from course_utils.errors import CourseError
 from course_utils.image_sources import open_cifar10, open_folder
@@ -77,6 +77,20 @@ class ImageData:
         }
         return DataLoader(
             Images(self.train.images, self.train.targets, transform), **defaults | options
+        )
+
+    def plain_loader(self, seed: int = 0) -> DataLoader:
+        """As `train_loader`, but never augmented: for lessons where augmentation would hide what
+        another remedy against learning by heart does. Images are converted once.
+        """
+        parts = zip(*self.eval_loader(self.train), strict=True)
+        images, targets = (torch.cat(part) for part in parts)
+        return DataLoader(
+            TensorDataset(images, targets),
+            batch_size=min(self.batch_size, len(targets)),
+            shuffle=True,
+            drop_last=True,
+            generator=torch.Generator().manual_seed(seed),
         )
 
     def eval_loader(self, images: Images | None = None) -> DataLoader:

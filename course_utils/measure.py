@@ -3,7 +3,7 @@
 import copy
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 __all__ = [
+    "FinalLogits",
     "SavedBytes",
     "StepCost",
     "Throughput",
@@ -151,6 +152,25 @@ class Throughput(L.Callback):
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self.peak_memory_bytes = peak_memory_bytes(pl_module.device)
+
+
+class FinalLogits(L.Callback):
+    """Observe, after each training, what the model answers to the batches of ``loader``.
+
+    ``logits`` has one tensor ``(N, C)`` a training, in their order; ``targets`` ``(N,)`` are the
+    loader's, which must not shuffle. All on the CPU.
+    """
+
+    def __init__(self, loader: Iterable[tuple[torch.Tensor, torch.Tensor]]):
+        self.loader = loader
+        self.logits: list[torch.Tensor] = []
+        self.targets = torch.cat([targets for _, targets in loader])
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        pl_module.model.eval()
+        with torch.no_grad():
+            found = [pl_module(images.to(pl_module.device)).cpu() for images, _ in self.loader]
+        self.logits.append(torch.cat(found).float())
 
 
 def calibration_error(logits: torch.Tensor, targets: torch.Tensor, num_bins: int = 15) -> float:

@@ -108,7 +108,7 @@ def plot_paired(values: Mapping[str, np.ndarray], metric: str, title: str) -> Ax
         reference = np.full_like(reference, reference.mean())
     rows = np.arange(len(others))[::-1]
     spread = factor * np.std(values[baseline], ddof=1) if len(reference) > 1 else np.nan
-    if np.isfinite(spread):
+    if spread > 0:  # none with one seed (nan), or where all values are the same
         axis.axvspan(
             -spread, spread, color=GREY, alpha=0.2, lw=0, label="noise floor (±1 std of baseline)"
         )

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from course_utils.data import ImageData, load_data
+from course_utils.profiles import Config, load_config
+
 ROOT = Path(__file__).resolve().parents[1]
 NO_NETWORK = ROOT / "tests" / "no_network"  # on PYTHONPATH it refuses connections off the machine
 CIFAR_ARCHIVE = ROOT.parent / "shared" / "cifar10" / "cifar10_jpeg.tar.xz"
@@ -50,3 +53,16 @@ def cifar_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 (folder / parent).mkdir(parents=True, exist_ok=True)
                 (folder / member.name).write_bytes(archive.extractfile(member).read())
     return folder / "cifar10"
+
+
+@pytest.fixture(scope="session")
+def tiny_config() -> Config:
+    """A training that takes a second: few images, one epoch."""
+    return load_config("smoke").replace(
+        num_train=96, num_val=40, batch_size=16, dataset="shapes", first_seed=0
+    )
+
+
+@pytest.fixture(scope="session")
+def tiny_data(tiny_config: Config) -> ImageData:
+    return load_data(tiny_config)

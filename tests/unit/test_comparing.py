@@ -115,3 +115,12 @@ def test_compare_trains_every_arm_at_every_seed(tiny_config, tiny_data):
 def test_compare_refuses_nothing_and_twice(tiny_config, tiny_data, arms, seeds):
     with pytest.raises(CourseError, match="needs arms and different seeds"):
         compare(arms, tiny_config, tiny_data, seeds=seeds)
+
+
+def test_summary_gives_every_metric_with_interval_and_verdict():
+    found = make_comparison(off=[0.50, 0.60, 0.70], on=[0.60, 0.71, 0.79])
+    summary = found.summarize("on")
+    assert list(summary.index) == ["accuracy", "validation loss", "calibration error"]
+    assert summary["accuracy"] == "+10.00 (+7.52 to +12.48) points: helps"
+    assert summary["validation loss"].endswith("nats: helps")  # it falls by as much
+    assert summary["calibration error"] == "+0.00 (+0.00 to +0.00) points: no evidence"

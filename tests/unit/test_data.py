@@ -228,3 +228,14 @@ def test_a_class_that_comes_last_is_missed(tiny_data):
     by_class = Images(tiny_data.train.images[order], tiny_data.train.targets[order])
     with pytest.raises(CourseError, match="60 training images leave a class out"):
         dataclasses.replace(tiny_data, train=by_class).take_train(60)
+
+
+def test_plain_loader_shuffles_and_never_augments(tiny_data):
+    images, targets = (torch.cat(part) for part in zip(*tiny_data.plain_loader(0), strict=True))
+    known = next(iter(tiny_data.eval_loader(tiny_data.train)))
+    assert not torch.equal(targets, known[1])
+    seen = {image.numpy().tobytes(): int(t) for image, t in zip(images, targets, strict=True)}
+    assert seen == {i.numpy().tobytes(): int(t) for i, t in zip(*known, strict=True)}
+    again, other = (next(iter(tiny_data.plain_loader(seed)))[1] for seed in (0, 1))
+    assert torch.equal(again, targets[: len(again)])
+    assert not torch.equal(again, other)

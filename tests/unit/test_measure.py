@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from course_utils.measure import (
+    FinalLogits,
     Throughput,
     calibration_error,
     count_parameters,
@@ -12,6 +13,7 @@ from course_utils.measure import (
     measure_step,
     peak_memory_bytes,
 )
+from course_utils.training import fit
 
 
 def saved(function, model=None):
@@ -167,3 +169,19 @@ def test_the_time_of_a_step_leaves_out_the_first_and_holds_all_of_training(monke
     assert measure_step(model, torch.randn(4, 3, 2, 2), torch.arange(4)).time_ms == 7000
     assert all(modes)
     assert not model.training
+
+
+def test_final_logits_are_those_of_the_trained_model_in_eval_mode(tiny_config, tiny_data):
+    observer = FinalLogits(tiny_data.eval_loader())
+    runs = [
+        fit(tiny_config, tiny_data, seed=seed, trainer={"callbacks": observer}) for seed in (0, 1)
+    ]
+    images, targets = (torch.cat(part) for part in zip(*tiny_data.eval_loader(), strict=True))
+    assert torch.equal(observer.targets, targets)
+    assert len(observer.logits) == 2
+    for run, logits in zip(runs, observer.logits, strict=True):
+        with torch.no_grad():
+            torch.testing.assert_close(logits, run.model(images))
+        assert run.metrics["val_accuracy"] == pytest.approx(
+            (logits.argmax(dim=1) == targets).float().mean().item()
+        )

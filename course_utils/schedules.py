@@ -1,0 +1,37 @@
+"""Warm-up and cosine, put together from PyTorch's schedulers, for the optimizer seam."""
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler, SequentialLR
+
+__all__ = ["warmup_cosine"]
+
+
+def warmup_cosine(
+    optimizer: Optimizer, total_steps: int, warmup_steps: int = 0, min_lr: float = 0.0
+) -> LRScheduler:
+    """Rise linearly for ``warmup_steps`` steps to the optimizer's rate, then fall to ``min_lr``.
+
+    With W warm-up steps of T in total and peak rate p, step s (from 0) is taken with
+    p (s + 1) / (W + 1) up to s = W, and from there with
+    m + (p − m) (1 + cos(π (s − W) / (T − 1 − W))) / 2: the peak is reached at step W and the
+    minimum m at the last step. To be stepped after every optimizer step.
+
+    Args:
+        total_steps: T, optimizer steps of the whole training, at least W + 2.
+        warmup_steps: W; 0: off, plain cosine.
+        min_lr: m, of the last step.
+
+    Raises:
+        ValueError: when warm-up leaves no steps to anneal.
+
+    Source: I. Loshchilov and F. Hutter, SGDR, 2017; P. Goyal et al., 2017 (warm-up).
+    """
+    if warmup_steps < 0 or total_steps < warmup_steps + 2:
+        raise ValueError(
+            f"{warmup_steps} warm-up steps of {total_steps}: need 0 or more, and 2 steps after them"
+        )
+    cosine = CosineAnnealingLR(optimizer, total_steps - 1 - warmup_steps, eta_min=min_lr)
+    if not warmup_steps:
+        return cosine
+    warmup = LinearLR(optimizer, start_factor=1 / (warmup_steps + 1), total_iters=warmup_steps)
+    return SequentialLR(optimizer, [warmup, cosine], milestones=[warmup_steps])

@@ -1,0 +1,164 @@
+"""Planted answers of lesson 05: each wrong one must be rejected, in words that name its fault.
+
+Exercise (its ``grade_id``) to a list of ``(source, part of the expected sentence)``.
+"""
+
+EACH = """
+import torch.nn.functional as F
+
+def mix_each(images, targets, lams, permutation, num_classes):
+    soft = F.one_hot(targets, num_classes).to(images.dtype)
+    a, b = {shape}
+    mixed = {mixed}
+    return mixed, {soft}
+"""
+
+CUT = """
+import torch.nn.functional as F
+
+def cut_mix(images, targets, box, permutation, num_classes):
+    top, left, height, width = box
+    {edges}
+    rows, columns = slice(y1, y2), slice(x1, x2)
+    cut = {copy}
+    cut[:, :, rows, columns] = {partner}[:, :, rows, columns]
+    lam = {lam}
+    soft = F.one_hot(targets, num_classes).to(images.dtype)
+    return cut, {soft}
+"""
+
+TRAIN = """
+import torch
+import torch.nn.functional as F
+from torch.distributions import Beta
+
+def train_and_validate(model, train_batches, val_batches, num_classes, alpha, lr=0.1):
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    for images, targets in train_batches:
+        lam = {lam}
+        permutation = torch.randperm(len(images))
+        hard = F.one_hot(targets, num_classes).float()
+        mixed = {mixed}
+        optimizer.zero_grad()
+        F.cross_entropy(model(mixed), {soft}).backward()
+        optimizer.step()
+    total, count = 0.0, 0
+    for images, targets in val_batches:
+        {before}
+        loss = F.cross_entropy(model(images), targets)
+        {after}
+        total, count = {add}
+    return total / count
+"""
+
+MIXED = "lam * {0} + (1 - lam) * {0}[permutation]"
+BY_AREA = "1 - (y2 - y1) * (x2 - x1) / (images.shape[2] * images.shape[3])"
+CLIPPED = (
+    "y1, y2 = max(top, 0), min(top + height, images.shape[2])\n"
+    "    x1, x2 = max(left, 0), min(left + width, images.shape[3])"
+)
+RIGHT_EACH = {
+    "shape": "lams[:, None, None, None], lams[:, None]",
+    "mixed": "a * images + (1 - a) * images[permutation]",
+    "soft": "b * soft + (1 - b) * soft[permutation]",
+}
+RIGHT_CUT = {
+    "edges": CLIPPED,
+    "copy": "images.clone()",
+    "partner": "images[permutation]",
+    "lam": BY_AREA,
+    "soft": MIXED.format("soft"),
+}
+RIGHT_TRAIN = {
+    "lam": "Beta(alpha, alpha).sample().item()",
+    "mixed": MIXED.format("images"),
+    "soft": MIXED.format("hard"),
+    "before": "pass",
+    "after": "loss = loss.detach()",
+    "add": "total + loss.item() * len(images), count + len(images)",
+}
+STEP = "optimizer.zero_grad(); loss.backward(); optimizer.step()"
+SHUFFLED = "images = 0.7 * images + 0.3 * images[torch.arange(len(images)).roll(1)]"
+
+
+def _each(**changed: str) -> str:
+    return EACH.format(**RIGHT_EACH | changed)
+
+
+def _cut(**changed: str) -> str:
+    return CUT.format(**RIGHT_CUT | changed)
+
+
+def _train(**changed: str) -> str:
+    return TRAIN.format(**RIGHT_TRAIN | changed)
+
+
+WRONG_ANSWERS = {
+    "mix_each": [
+        (_each(soft="soft"), "targets are those of the first images alone"),
+        (_each(soft="(1 - b) * soft + b * soft[permutation]"), "swapped in the targets"),
+        (_each(mixed="(1 - a) * images + a * images[permutation]"), "swapped in the images"),
+        (_each(shape="lams, lams[:, None]"), "along the columns|The size of tensor"),
+        (_each(shape="lams.mean(), lams[:, None]"), r"not lams\[i\] of itself"),
+        (_each(shape="lams[:, None, None, None], lams.mean()"), "do not have the shares"),
+        (_each(mixed="a * images + (1 - a[permutation]) * images[permutation]"),
+         r"not lams\[i\] of itself"),
+        (_each(soft="b * soft + b * soft[permutation]"), "does not sum to 1"),
+        (_each(soft="targets"), "Soft targets have the shape"),
+        (_each(mixed="images.mul_(a).add_((1 - a) * images[permutation])"),
+         "changes the images that it is given"),
+    ],
+    "cut_mix": [
+        (_cut(soft="soft"), "targets are those of the first images alone"),
+        (_cut(lam="1 - (" + BY_AREA + ")"), "swapped in the targets"),
+        (_cut(lam="1 - height * width / (images.shape[2] * images.shape[3])"),
+         "count that|do not have the shares"),
+        (_cut(copy="images"), "pastes into the images that it is given"),
+        (_cut(partner="images"), "are not those of the partner"),
+        (_cut(edges="y1, y2, x1, x2 = top, top + height, left, left + width"),
+         "are not those of the partner|count that|do not have the shares"),
+        (_cut(edges=CLIPPED.replace("images.shape[2]", "images.shape[3]").replace(
+            "left + width, images.shape[3]", "left + width, images.shape[2]")),
+         "are not those of the partner|shares"),
+        (_cut(soft="targets"), "Soft targets have the shape"),
+        (_cut().replace("return cut,", "return"), "Return two tensors"),
+    ],
+    "train_and_validate": [
+        (_train(soft="hard"), "mixed with their partners, and the targets are not"),
+        (_train(soft="(1 - lam) * hard + lam * hard[permutation]"), "swapped between"),
+        (_train(after=STEP), "trains on the validation images"),
+        (_train(before=SHUFFLED), "The validation images are mixed"),
+        (_train(soft="hard", before=SHUFFLED, after=STEP), "trains on the validation images"),
+        (_train(lam="1.0"), "are not mixed"),
+        (_train(lam="torch.rand(()).item() * 0.3"), "does not follow Beta"),
+        (_train(add="total + loss.item(), count + 1"), "the mean over all validation images"),
+        (_train(add="total + loss, count + len(images)"), "as a number"),
+        (_train().replace("for images, targets in train_batches", "for images, targets in []"),
+         "Every batch is to be trained on"),
+    ],
+}  # fmt: skip
+
+OTHER_RIGHT_ANSWERS = {
+    "mix_each": (
+        "import torch\n"
+        "def mix_each(images, targets, lams, permutation, num_classes):\n"
+        "    hard = torch.eye(num_classes)[targets]\n"
+        "    swap = lambda x, y, lam: torch.einsum('n,n...->n...', lam, x) "
+        "+ torch.einsum('n,n...->n...', 1 - lam, y)\n"
+        "    return (swap(images, images[permutation], lams), "
+        "swap(hard, hard[permutation], lams))"
+    ),
+    "cut_mix": (
+        "import torch\n"
+        "def cut_mix(images, targets, box, permutation, num_classes):\n"
+        "    top, left, height, width = box\n"
+        "    y = torch.arange(images.shape[2])[:, None]\n"
+        "    x = torch.arange(images.shape[3])\n"
+        "    inside = (y >= top) & (y < top + height) & (x >= left) & (x < left + width)\n"
+        "    share = inside.float().mean()\n"
+        "    hard = torch.eye(num_classes)[targets]\n"
+        "    return (torch.where(inside, images[permutation], images), "
+        "(1 - share) * hard + share * hard[permutation])"
+    ),
+    "train_and_validate": _train(lam="float(torch.distributions.Beta(alpha, alpha).sample())"),
+}
