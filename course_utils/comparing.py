@@ -33,7 +33,8 @@ class PairedDifference:
 
     def span(self, factor: float = 1) -> str:
         """The interval in words, in units of 1 / ``factor``."""
-        return f"{factor * self.low:+.2f} to {factor * self.high:+.2f}"
+        digits = 2 if factor == 100 else 3
+        return f"{factor * self.low:+.{digits}f} to {factor * self.high:+.{digits}f}"
 
     def verdict(self, more_is_better: bool = True) -> str:
         """``"helps"``, ``"hurts"``, or ``"no evidence"`` where the interval contains zero."""

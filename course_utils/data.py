@@ -80,8 +80,8 @@ class ImageData:
         )
 
     def plain_loader(self, seed: int = 0) -> DataLoader:
-        """As `train_loader`, but never augmented: for lessons where augmentation would hide what
-        another remedy against learning by heart does. Images are converted once.
+        """As `train_loader`, in the same order, but never augmented: where augmentation would hide
+        what another remedy against overfitting does. All images are converted when it is made.
         """
         parts = zip(*self.eval_loader(self.train), strict=True)
         images, targets = (torch.cat(part) for part in parts)

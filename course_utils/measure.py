@@ -158,19 +158,24 @@ class FinalLogits(L.Callback):
     """Observe, after each training, what the model answers to the batches of ``loader``.
 
     ``logits`` has one tensor ``(N, C)`` a training, in their order; ``targets`` ``(N,)`` are the
-    loader's, which must not shuffle. All on the CPU.
+    loader's, which must not shuffle. All on the CPU. The model answers in eval mode and in the
+    trainer's precision; the time that takes is part of `Run.time_s`.
     """
 
     def __init__(self, loader: Iterable[tuple[torch.Tensor, torch.Tensor]]):
         self.loader = loader
         self.logits: list[torch.Tensor] = []
-        self.targets = torch.cat([targets for _, targets in loader])
+        self.targets: torch.Tensor | None = None  # until a training has ended
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         pl_module.model.eval()
-        with torch.no_grad():
-            found = [pl_module(images.to(pl_module.device)).cpu() for images, _ in self.loader]
-        self.logits.append(torch.cat(found).float())
+        precision, found = trainer.precision_plugin, []
+        with torch.no_grad(), precision.forward_context():
+            for images, targets in self.loader:
+                images = precision.convert_input(images.to(pl_module.device))
+                found.append((pl_module(images).float().cpu(), targets))
+        logits, self.targets = (torch.cat(parts) for parts in zip(*found, strict=True))
+        self.logits.append(logits)
 
 
 def calibration_error(logits: torch.Tensor, targets: torch.Tensor, num_bins: int = 15) -> float:

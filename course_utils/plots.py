@@ -122,9 +122,8 @@ def plot_paired(values: Mapping[str, np.ndarray], metric: str, title: str) -> Ax
         colour = COLOURS[list(values).index(arm) % len(COLOURS)]
         error = half if np.isfinite(half) else None
         label = "mean, 95 % interval" if error is not None else "mean (one seed: no interval)"
-        axis.errorbar(
-            factor * found.mean, row, xerr=error, fmt="D", color=colour, capsize=4, label=label
-        )
+        axis.errorbar(factor * found.mean, row, xerr=error, fmt="D", color=colour, capsize=4)
+    axis.plot([], [], "D", color="black", label=label)
     axis.set_yticks(rows, [arm for arm, _ in others])
     axis.set_ylim(-0.6, len(others) - 0.3)
     against = "its mean" if len(values) == 1 else baseline

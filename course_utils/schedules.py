@@ -19,10 +19,10 @@ def warmup_cosine(
     Args:
         total_steps: T, optimizer steps of the whole training, at least W + 2.
         warmup_steps: W; 0: off, plain cosine.
-        min_lr: m, of the last step.
+        min_lr: m, of the last step, for every parameter group; not above any group's rate.
 
     Raises:
-        ValueError: when warm-up leaves no steps to anneal.
+        ValueError: when warm-up leaves no steps to anneal, or a group would rise to ``min_lr``.
 
     Source: I. Loshchilov and F. Hutter, SGDR, 2017; P. Goyal et al., 2017 (warm-up).
     """
@@ -30,6 +30,9 @@ def warmup_cosine(
         raise ValueError(
             f"{warmup_steps} warm-up steps of {total_steps}: need 0 or more, and 2 steps after them"
         )
+    lowest = min(group["lr"] for group in optimizer.param_groups)
+    if not 0 <= min_lr <= lowest:
+        raise ValueError(f"min_lr {min_lr} is not between 0 and the optimizer's rate {lowest}")
     cosine = CosineAnnealingLR(optimizer, total_steps - 1 - warmup_steps, eta_min=min_lr)
     if not warmup_steps:
         return cosine

@@ -20,6 +20,7 @@ def check_smooth_targets(answer: Callable) -> None:
         targets = torch.randint(num_classes, (12,))
         found = answer(targets, num_classes, smoothing)
         require(isinstance(found, torch.Tensor), "Return a tensor.")
+        found = found.float()
         shape = (12, num_classes)
         require(tuple(found.shape) == shape, f"The shape is {shape}, not {tuple(found.shape)}.")
         sums = found.sum(dim=1)
@@ -43,64 +44,53 @@ def check_smooth_targets(answer: Callable) -> None:
         )
 
 
-def _equal_mass_error(
-    confidence: torch.Tensor, right: torch.Tensor, num_bins: int
+def _grouped_error(
+    order: torch.Tensor, confidence: torch.Tensor, right: torch.Tensor, num_bins: int
 ) -> tuple[float, float]:
-    """Weighted by the groups' sizes, and (a fault) not weighted."""
-    groups = confidence.argsort().tensor_split(num_bins)
+    """Over groups of ``order``, weighted by their sizes and (a fault) not weighted."""
+    groups = order.tensor_split(num_bins)
     gaps = [abs((right[g].mean() - confidence[g].mean()).item()) for g in groups]
-    sizes = [len(group) for group in groups]
-    weighted = sum(n * gap for n, gap in zip(sizes, gaps, strict=True)) / len(right)
+    weighted = sum(len(g) * gap for g, gap in zip(groups, gaps, strict=True)) / len(right)
     return weighted, sum(gaps) / num_bins
 
 
 @checks_exercise
 def check_equal_mass_error(answer: Callable) -> None:
     """``answer(probabilities, targets, num_bins) -> error``: bins by rank, not by width."""
-    # 7 predictions in 5 groups: two of two and three of one, so that weights matter
-    cases = [(7, 5), (400, 8), (301, 10), (50, 1)]
-    for count, num_bins in cases:
-        confidence = torch.linspace(0.55, 0.999, count, dtype=torch.float64) ** 0.3
-        order = torch.randperm(count)
-        confidence = confidence[order]
-        wrong_share = torch.linspace(0.9, 0.1, count, dtype=torch.float64)[order]
-        right = (wrong_share * 10).floor() % 2 == 0
-        targets = torch.where(right, 1, 0)
-        probabilities = torch.stack([1 - confidence, confidence], dim=1)
+    generator = torch.Generator().manual_seed(0)  # the same data always: no fault hides by luck
+    for count, num_bins in ((400, 8), (301, 10), (50, 1), (7, 5)):
+        shuffled = torch.randperm(count, generator=generator)
+        confidence = torch.linspace(0.45, 0.99, count)[shuffled]
+        rest = (1 - confidence) * torch.tensor([[0.55], [0.45]])
+        answers = torch.randint(3, (count,), generator=generator)
+        order = torch.stack([answers, (answers + 1) % 3, (answers + 2) % 3], dim=1)
+        values = torch.stack([confidence, *rest], dim=1)
+        probabilities = torch.zeros(count, 3).scatter(1, order, values)
+        chance = 1.4 - 0.9 * confidence  # too modest where it is low, too sure where it is high
+        right = (torch.rand(count, generator=generator) < chance).float()
+        targets = torch.where(right.bool(), answers, (answers + 1) % 3)
         found = answer(probabilities, targets, num_bins)
         require(
-            isinstance(found, float | torch.Tensor) and math.isfinite(float(found)),
+            found is not None and math.isfinite(float(found)),
             "Return one finite number (an empty group has no mean).",
         )
-        expected, unweighted = _equal_mass_error(confidence, right.double(), num_bins)
-        gap = abs(found - expected) < 1e-5
-        each = (right.double() - confidence).abs().mean()
+        expected, unweighted = _grouped_error(confidence.argsort(), confidence, right, num_bins)
+        if abs(found - expected) < 1e-5:
+            continue
+        unsorted, _ = _grouped_error(torch.arange(count), confidence, right, num_bins)
+        each = (right - confidence).abs().mean()
+        faults = {
+            "The distance is taken prediction by prediction: average inside a group first.": each,
+            "The groups differ in size: weigh each gap by its number of predictions.": unweighted,
+            "The predictions are grouped as they come: sort them by confidence first.": unsorted,
+        }
+        for sentence, value in faults.items():
+            require(abs(found - value) > 1e-5, sentence)
         require(
-            gap or abs(found - each) > 1e-5,
-            "The distance is taken prediction by prediction: average inside a group first.",
-        )
-        require(
-            gap or abs(found - unweighted) > 1e-5,
-            "The groups differ in size: weigh each gap by its number of predictions.",
-        )
-        unsorted = _equal_mass_error_in_order(confidence, right.double(), num_bins)
-        require(
-            gap or abs(found - unsorted) > 1e-5,
-            "The predictions are grouped as they come: sort them by confidence first.",
-        )
-        require(
-            gap,
+            False,
             f"{count} predictions in {num_bins} groups of equal size have the error "
             f"{expected:.4f}, not {float(found):.4f}.",
         )
-
-
-def _equal_mass_error_in_order(
-    confidence: torch.Tensor, right: torch.Tensor, num_bins: int
-) -> float:
-    groups = torch.arange(len(right)).tensor_split(num_bins)
-    gaps = [len(g) * abs((right[g].mean() - confidence[g].mean()).item()) for g in groups]
-    return sum(gaps) / len(right)
 
 
 def _train(model: nn.Module, batches: list, smoothing: float, lr: float, soft: bool) -> nn.Module:
@@ -125,6 +115,8 @@ def check_train_smoothed(answer: Callable) -> None:
         trained = _train(model, batches, smoothing, 0.3, soft=False)
         with_softmax = _train(model, batches, smoothing, 0.3, soft=True)
         without = _train(model, batches, 0.0, 0.3, soft=False)
+        modes: list[bool] = []
+        model.register_forward_pre_hook(lambda module, _, m=modes: m.append(module.training))
         found = answer(model, batches, val_images, val_targets, smoothing, 0.3)
         require(
             isinstance(found, tuple | list) and len(found) == 2,
@@ -141,6 +133,10 @@ def check_train_smoothed(answer: Callable) -> None:
         require(
             torch.allclose(model.weight, trained.weight, atol=1e-5),
             "The weights are not those of SGD on the smoothed loss of each batch.",
+        )
+        modes_right = all(modes[: len(batches)]) and not any(modes[len(batches) :])
+        require(
+            modes_right, "Train in train mode and validate in eval mode: model.train(), .eval()."
         )
         with torch.no_grad():
             logits = trained(val_images)

@@ -14,16 +14,17 @@ __all__ = ["check_cut_mix", "check_mix_each", "check_train_and_validate"]
 NUM_CLASSES = 4
 LR = 0.1
 Batches = list[tuple[torch.Tensor, torch.Tensor]]
+Tensors = list[torch.Tensor]
 
 
 def _close(found: torch.Tensor, expected: torch.Tensor) -> bool:
-    return found.shape == expected.shape and torch.allclose(found, expected, atol=1e-5)
+    return found.shape == expected.shape and torch.allclose(found.float(), expected, atol=1e-5)
 
 
 def _require_pair(found: object, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     pair = isinstance(found, tuple | list) and len(found) == 2
     require(pair, "Return two tensors: images and soft targets.")
-    mixed, soft = found
+    mixed, soft = (tensor.float() for tensor in found)
     shape = (len(images), NUM_CLASSES)
     require(
         tuple(soft.shape) == shape,
@@ -52,10 +53,8 @@ def _check_targets(
         not _close(soft, (1 - lams) * hard + lams * partners),
         "λ and 1 − λ are swapped in the targets: λ belongs to the first image.",
     )
-    require(
-        torch.allclose(soft.sum(dim=1), torch.ones(len(soft)), atol=1e-5),
-        "A row of the targets does not sum to 1.",
-    )
+    sums = soft.sum(dim=1)
+    require(_close(sums, torch.ones(len(soft))), "A row of the targets does not sum to 1.")
     require(False, "The targets do not have the shares that the images have.")
 
 
@@ -80,14 +79,15 @@ def check_mix_each(answer: Callable) -> None:
             not _close(mixed, (1 - shares) * images + shares * images[permutation]),
             "λ and 1 − λ are swapped in the images: λ belongs to the first image.",
         )
-        require(
-            _close(mixed, shares * images + (1 - shares) * images[permutation]),
-            "Image i is not lams[i] of itself and 1 − lams[i] of its partner.",
-        )
+        right = _close(mixed, shares * images + (1 - shares) * images[permutation])
+        require(right, "Image i is not lams[i] of itself and 1 − lams[i] of its partner.")
         _check_targets(soft, lams.view(-1, 1), targets, permutation)
 
 
-BOXES = ((2, 3, 4, 5), (-3, 1, 6, 4), (5, -2, 9, 6), (0, 7, 3, 30), (-2, -2, 40, 40), (4, 4, 0, 3))
+BOXES = (
+    *((2, 3, 4, 5), (-3, 1, 6, 4), (5, -2, 9, 6), (0, 7, 3, 30), (-2, -2, 40, 40), (4, 4, 0, 3)),
+    *((20, 3, 4, 4), (-9, 2, 5, 4), (3, -8, 4, 6)),  # wholly outside
+)
 
 
 @checks_exercise
@@ -101,11 +101,10 @@ def check_cut_mix(answer: Callable) -> None:
         before = images.clone()
         top, left, box_height, box_width = box
         inside = torch.zeros(height, width, dtype=torch.bool)
-        inside[max(top, 0) : top + box_height, max(left, 0) : left + box_width] = True
+        bottom, right = max(0, top + box_height), max(0, left + box_width)
+        inside[max(top, 0) : bottom, max(left, 0) : right] = True
         cut, soft = _require_pair(answer(images, targets, box, permutation, NUM_CLASSES), images)
-        require(
-            torch.equal(images, before), "It pastes into the images that it is given: clone them."
-        )
+        require(torch.equal(images, before), "It pastes into the images it is given: clone them.")
         require(
             _close(cut, torch.where(inside, images[permutation], images)),
             f"With the box {box} the pixels are not those of the partner inside it, clipped to "
@@ -122,9 +121,7 @@ def check_cut_mix(answer: Callable) -> None:
         _check_targets(soft, lam.view(1, 1), targets, permutation)
 
 
-def _replay(
-    model: nn.Module, inputs: list[torch.Tensor], targets: list[torch.Tensor]
-) -> torch.Tensor:
+def _replay(model: nn.Module, inputs: Tensors, targets: Tensors) -> torch.Tensor:
     """Weights of ``model`` after an SGD step on each pair of inputs and soft targets."""
     model = copy.deepcopy(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=LR)
@@ -135,7 +132,9 @@ def _replay(
     return model[1].weight.detach()
 
 
-def _check_training(inputs: list, train: Batches, start: nn.Module, weight: torch.Tensor) -> None:
+def _check_training(
+    inputs: Tensors, train: Batches, start: nn.Module, weight: torch.Tensor
+) -> None:
     """Image i of a batch is 1 at place i and 0 elsewhere: a mixture tells what is in it."""
     shares = [images.flatten(1)[:, : len(images)] for images in inputs]
     hard = [F.one_hot(targets, NUM_CLASSES).float() for _, targets in train]
@@ -166,32 +165,33 @@ def check_train_and_validate(answer: Callable) -> None:
         train: Batches = [(eye, classes.roll(shift)) for shift in range(3)]
         val: Batches = [(torch.randn(n, 3, 2, 2), torch.arange(n) % NUM_CLASSES) for n in (8, 5)]
         model = nn.Sequential(nn.Flatten(), nn.Linear(12, NUM_CLASSES))
-        start, inputs, weights = copy.deepcopy(model), [], []
+        start, inputs, weights, modes = copy.deepcopy(model), [], [], []
 
-        def record(module, args, inputs=inputs, weights=weights):
+        def record(module, args, inputs=inputs, weights=weights, modes=modes):
             inputs.append(args[0].detach().clone())
+            modes.append(module.training)
             weights.append(module[1].weight.detach().clone())
 
         model.register_forward_pre_hook(record)
-        loss = answer(model, train, val, NUM_CLASSES, alpha, LR)
-        require(isinstance(loss, float), "Return the mean validation loss as a number.")
+        loss = float(answer(model, train, val, NUM_CLASSES, alpha, LR))
         require(len(inputs) > len(train), "Every batch is to be trained on, and then validated.")
         weight = model[1].weight.detach()
+        modes_right = all(modes[: len(train)]) and not any(modes[len(train) :])
+        require(modes_right, "Train in train mode, validate in eval mode: model.eval().")
         require(
             all(torch.equal(seen, weight) for seen in weights[len(train) :]),
             "The weights change while it validates: it trains on the validation images.",
         )
         _check_training(inputs[: len(train)], train, start, weight)
-        middle = all(images.flatten(1).max(dim=1).values.min() < 0.6 for images in inputs[:3])
-        require(alpha == 1.0 or middle, "λ does not follow Beta(α, α): with a large α it is ½.")
-        images = torch.cat([images for images, _ in val])
+        tops = [images.flatten(1).max(dim=1).values.min().item() for images in inputs[: len(train)]]
+        varied = max(tops) < 0.55 if alpha > 1 else len(set(tops)) == len(tops)
+        require(varied, "λ does not follow Beta(α, α), drawn anew for each batch.")
+        images, val_targets = (torch.cat(part) for part in zip(*val, strict=True))
         seen = torch.cat(inputs[len(train) :])
         require(_close(seen, images), "The validation images are mixed: leave them as they are.")
         with torch.no_grad():
-            expected = F.cross_entropy(
-                start[0](images) @ weight.T + model[1].bias,
-                torch.cat([targets for _, targets in val]),
-            ).item()
+            logits = images.flatten(1) @ weight.T + model[1].bias
+        expected = F.cross_entropy(logits, val_targets).item()
         require(
             abs(loss - expected) < 1e-4,
             f"The loss is {loss:.4f}; the mean over all validation images is {expected:.4f}.",

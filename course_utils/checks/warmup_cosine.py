@@ -1,5 +1,6 @@
 """Checks of the exercises of lesson 04."""
 
+import copy
 import math
 from collections.abc import Callable
 from itertools import pairwise
@@ -24,9 +25,10 @@ def check_flat_cosine(answer: Callable) -> None:
     for peak, low, flat, total in ((0.5, 0.02, 6, 20), (1.0, 0.0, 0, 9), (0.1, 0.05, 30, 100)):
         rates = [answer(step, peak, low, flat, total) for step in range(total)]
         require(
-            all(isinstance(rate, float | int) for rate in rates),
+            all(rate is not None for rate in rates),
             "Return a number for every step: is there a return on every path?",
         )
+        rates = [float(rate) for rate in rates]
         require(math.isclose(rates[0], peak), f"Step 0 has the peak {peak}, not {rates[0]:.3g}.")
         require(
             math.isclose(rates[flat], peak),
@@ -39,7 +41,7 @@ def check_flat_cosine(answer: Callable) -> None:
         require(
             math.isclose(rates[-1], low, abs_tol=1e-9),
             f"The last step, {total - 1}, has {rates[-1]:.4g}, not the minimum {low}: how many "
-            "steps lie between the flat part and it?",
+            "steps forward is it from the end of the flat part?",
         )
         for step in range(flat, total):
             expected = _half_cosine((step - flat) / (total - 1 - flat), peak, low)
@@ -90,15 +92,26 @@ def check_linear_warmup(answer: Callable) -> None:
                 )
 
 
+def _replay(model: nn.Module, batches: list, rates: list[float]) -> nn.Module:
+    """``model``, in place, after an SGD step on each batch at its rate."""
+    optimizer = SGD(model.parameters())
+    for (images, targets), rate in zip(batches, rates, strict=True):
+        optimizer.param_groups[0]["lr"] = rate
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(images), targets).backward()
+        optimizer.step()
+    return model
+
+
 @checks_exercise
 def check_train_with_schedule(answer: Callable) -> None:
     """``answer(model, dataset, loader, epochs, peak_lr) -> rates``, one an optimizer step."""
     for count, epochs in ((87, 5), (164, 4)):
         images, targets = torch.randn(count, 3, 2, 2), torch.arange(count) % 4
         dataset = TensorDataset(images, targets)
-        loader = DataLoader(dataset, batch_size=8, shuffle=True, drop_last=True)
+        loader = DataLoader(dataset, batch_size=8, drop_last=True)
         model = nn.Sequential(nn.Flatten(), nn.Linear(12, 4))
-        before = model[1].weight.detach().clone()
+        before = copy.deepcopy(model)
         rates = answer(model, dataset, loader, epochs, 0.2)
         require(isinstance(rates, list), "Return the list of rates.")
         total = epochs * len(loader)
@@ -106,7 +119,8 @@ def check_train_with_schedule(answer: Callable) -> None:
             len(rates) == total,
             f"{total} optimizer steps are taken, {len(rates)} rates came back.",
         )
-        require(not torch.equal(model[1].weight, before), "The model was not trained.")
+        trained = not torch.equal(model[1].weight, before[1].weight)
+        require(trained, "The model was not trained.")
         warmup = total // 10
         runs = sum(one != other for one, other in pairwise(rates))
         require(
@@ -129,3 +143,9 @@ def check_train_with_schedule(answer: Callable) -> None:
         ]
         close = all(math.isclose(a, b, abs_tol=1e-6) for a, b in zip(rates, expected, strict=True))
         require(close, "Ends and peak are right, but a step between has another rate.")
+        replayed = _replay(before, [*loader] * epochs, rates)
+        require(
+            torch.allclose(model[1].weight, replayed[1].weight, atol=1e-5),
+            "The weights are not those of SGD on the cross-entropy of each batch, with gradients "
+            "zeroed before it and each step taken at the rate that is returned for it.",
+        )

@@ -32,6 +32,7 @@ def train_smoothed(model, train_batches, val_images, val_targets, smoothing, lr=
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+    model.eval()
     with torch.no_grad():
         logits = model(val_images)
     val_loss = {val_loss}
@@ -87,6 +88,8 @@ WRONG_ANSWERS = {
         (_equal(gap="len(g) * (right[g].mean() - confidence[g].mean())"),
          "groups of equal size have the error"),
         (_equal(value="None"), "Return one finite number"),
+        (_equal().replace("probabilities.max(dim=1)", "probabilities[:, 1], targets"),
+         "groups of equal size have the error|prediction by prediction"),
     ],
     "train_smoothed": [
         (_train(loss=DOUBLE), "softmax before cross_entropy"),
@@ -95,6 +98,7 @@ WRONG_ANSWERS = {
         (_train(loss=DOUBLE, val_loss=SMOOTHED, confidence="logits.max(dim=1).values.mean()"),
          "softmax before cross_entropy"),
         (_train(loss="F.cross_entropy(model(images), targets)"), "is not smoothed"),
+        (_train().replace("model.eval()", "pass"), "eval mode"),
         (_train(confidence="logits.softmax(dim=1).gather(1, val_targets[:, None]).mean()"),
          "not of the true one"),
         (_train(val_loss="F.cross_entropy(logits.softmax(dim=1), val_targets)"),
@@ -117,11 +121,11 @@ OTHER_RIGHT_ANSWERS = {
         "    p = probabilities.numpy()\n"
         "    order = np.argsort(p.max(axis=1))\n"
         "    miss = p.max(axis=1)[order] - (p.argmax(axis=1) == targets.numpy())[order]\n"
-        "    return float(sum(abs(part.sum()) for part in np.array_split(miss, num_bins))"
+        "    return np.float32(sum(abs(part.sum()) for part in np.array_split(miss, num_bins))"
         " / len(miss))"
     ),
     "train_smoothed": _train(
-        loss="(1 - smoothing) * F.cross_entropy(model(images), targets)"
-        " - smoothing * model(images).log_softmax(dim=1).mean()"
+        loss="F.cross_entropy(logits := model(images), targets) * (1 - smoothing)"
+        " - smoothing * logits.log_softmax(dim=1).mean()"
     ),
 }

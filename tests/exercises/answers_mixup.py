@@ -43,6 +43,7 @@ def train_and_validate(model, train_batches, val_batches, num_classes, alpha, lr
         F.cross_entropy(model(mixed), {soft}).backward()
         optimizer.step()
     total, count = 0.0, 0
+    model.eval()
     for images, targets in val_batches:
         {before}
         loss = F.cross_entropy(model(images), targets)
@@ -52,10 +53,10 @@ def train_and_validate(model, train_batches, val_batches, num_classes, alpha, lr
 """
 
 MIXED = "lam * {0} + (1 - lam) * {0}[permutation]"
-BY_AREA = "1 - (y2 - y1) * (x2 - x1) / (images.shape[2] * images.shape[3])"
+BY_AREA = "1 - max(0, y2 - y1) * max(0, x2 - x1) / (images.shape[2] * images.shape[3])"
 CLIPPED = (
-    "y1, y2 = max(top, 0), min(top + height, images.shape[2])\n"
-    "    x1, x2 = max(left, 0), min(left + width, images.shape[3])"
+    "y1, y2 = max(top, 0), max(0, min(top + height, images.shape[2]))\n"
+    "    x1, x2 = max(left, 0), max(0, min(left + width, images.shape[3]))"
 )
 RIGHT_EACH = {
     "shape": "lams[:, None, None, None], lams[:, None]",
@@ -113,12 +114,14 @@ WRONG_ANSWERS = {
         (_cut(lam="1 - (" + BY_AREA + ")"), "swapped in the targets"),
         (_cut(lam="1 - height * width / (images.shape[2] * images.shape[3])"),
          "count that|do not have the shares"),
-        (_cut(copy="images"), "pastes into the images that it is given"),
+        (_cut(copy="images"), "pastes into the images it is given"),
         (_cut(partner="images"), "are not those of the partner"),
+        (_cut(edges=CLIPPED.replace("max(0, min(", "(min(").replace("))\n", "))\n")),
+         "are not those of the partner|shares"),
         (_cut(edges="y1, y2, x1, x2 = top, top + height, left, left + width"),
          "are not those of the partner|count that|do not have the shares"),
-        (_cut(edges=CLIPPED.replace("images.shape[2]", "images.shape[3]").replace(
-            "left + width, images.shape[3]", "left + width, images.shape[2]")),
+        (_cut(edges=CLIPPED.replace("shape[2]", "shape[9]").replace("shape[3]", "shape[2]")
+              .replace("shape[9]", "shape[3]")),
          "are not those of the partner|shares"),
         (_cut(soft="targets"), "Soft targets have the shape"),
         (_cut().replace("return cut,", "return"), "Return two tensors"),
@@ -131,8 +134,10 @@ WRONG_ANSWERS = {
         (_train(soft="hard", before=SHUFFLED, after=STEP), "trains on the validation images"),
         (_train(lam="1.0"), "are not mixed"),
         (_train(lam="torch.rand(()).item() * 0.3"), "does not follow Beta"),
+        (_train(lam="0.5"), "does not follow Beta"),
+        (_train().replace("model.eval()", "pass"), "eval mode"),
+        (_train(add="total, count + 1"), "the mean over all validation images"),
         (_train(add="total + loss.item(), count + 1"), "the mean over all validation images"),
-        (_train(add="total + loss, count + len(images)"), "as a number"),
         (_train().replace("for images, targets in train_batches", "for images, targets in []"),
          "Every batch is to be trained on"),
     ],

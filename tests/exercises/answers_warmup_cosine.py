@@ -76,7 +76,7 @@ ALL_IMAGES = "epochs * math.ceil(len(dataset) / loader.batch_size)"
 
 WRONG_ANSWERS = {
     "flat_cosine": [
-        (_flat(progress="(step - flat_steps) / (total_steps - flat_steps)"), "how many steps lie"),
+        (_flat(progress="(step - flat_steps) / (total_steps - flat_steps)"), "many steps forward"),
         (_flat(value="peak_lr * (1 + math.cos(math.pi * progress)) / 2"), "has the rate 0"),
         (_flat(progress="step / (total_steps - 1)"), "The ends are right"),
         (_flat(value="min_lr + (peak_lr - min_lr) * (1 - progress)"), "half a cosine"),
@@ -107,6 +107,11 @@ WRONG_ANSWERS = {
          "only once an epoch"),
         (_train(warmup="0"), "the peak comes at step 0"),
         (_train().replace("return rates", "return rates[1:]"), "rates came back"),
+        (_train().replace("optimizer.zero_grad()", "pass"), "The weights are not those of SGD"),
+        (_train().replace("nn.functional.cross_entropy(model(images), targets)",
+                          "model(images).sum()"), "The weights are not those of SGD"),
+        (_train(each_step="pass").replace("optimizer.step()", "schedule.step(); optimizer.step()"),
+         "The weights are not those of SGD"),
         (_train().replace("return rates", "pass"), "Return the list"),
     ],
 }  # fmt: skip
@@ -116,7 +121,7 @@ OTHER_RIGHT_ANSWERS = {
         "import numpy as np\n"
         "def flat_cosine(step, peak_lr, min_lr, flat_steps, total_steps):\n"
         "    t = max(0, step - flat_steps) / (total_steps - 1 - flat_steps)\n"
-        "    return float((peak_lr + min_lr) / 2 + (peak_lr - min_lr) / 2 * np.cos(np.pi * t))"
+        "    return np.asarray((peak_lr + min_lr) / 2 + (peak_lr - min_lr) / 2 * np.cos(np.pi * t))"
     ),
     "linear_warmup": _warmup(
         "if not warmup_steps:",

@@ -236,6 +236,7 @@ def test_plain_loader_shuffles_and_never_augments(tiny_data):
     assert not torch.equal(targets, known[1])
     seen = {image.numpy().tobytes(): int(t) for image, t in zip(images, targets, strict=True)}
     assert seen == {i.numpy().tobytes(): int(t) for i, t in zip(*known, strict=True)}
+    assert torch.equal(targets, torch.cat([t for _, t in tiny_data.train_loader(0)]))
     again, other = (next(iter(tiny_data.plain_loader(seed)))[1] for seed in (0, 1))
     assert torch.equal(again, targets[: len(again)])
     assert not torch.equal(again, other)

@@ -173,6 +173,7 @@ def test_the_time_of_a_step_leaves_out_the_first_and_holds_all_of_training(monke
 
 def test_final_logits_are_those_of_the_trained_model_in_eval_mode(tiny_config, tiny_data):
     observer = FinalLogits(tiny_data.eval_loader())
+    assert observer.targets is None
     runs = [
         fit(tiny_config, tiny_data, seed=seed, trainer={"callbacks": observer}) for seed in (0, 1)
     ]
@@ -185,3 +186,14 @@ def test_final_logits_are_those_of_the_trained_model_in_eval_mode(tiny_config, t
         assert run.metrics["val_accuracy"] == pytest.approx(
             (logits.argmax(dim=1) == targets).float().mean().item()
         )
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true"])
+def test_final_logits_come_in_the_trainers_precision_and_leave_as_float(
+    precision, tiny_config, tiny_data
+):
+    observer = FinalLogits(tiny_data.eval_loader())
+    run = fit(tiny_config, tiny_data, trainer={"callbacks": observer, "precision": precision})
+    assert observer.logits[0].dtype == torch.float32
+    right = (observer.logits[0].argmax(dim=1) == observer.targets).float().mean().item()
+    assert run.metrics["val_accuracy"] == pytest.approx(right)

@@ -56,8 +56,14 @@ def test_warmup_must_leave_steps_to_anneal(steps, warmup):
         read_rates(steps, warmup_steps=warmup)
 
 
-def test_it_fits_the_optimizer_seam_and_ends_at_the_minimum(tiny_config, tiny_data):
+@pytest.mark.parametrize("low", [0.2, -0.1])
+def test_no_group_may_rise_to_the_minimum(low):
+    groups = [{"params": [nn.Parameter(torch.zeros(1))], "lr": lr} for lr in (0.4, 0.1)]
+    with pytest.raises(ValueError, match=r"is not between 0 and the optimizer's rate 0\.1"):
+        warmup_cosine(SGD(groups), 20, min_lr=low)
 
+
+def test_it_fits_the_optimizer_seam_and_ends_at_the_minimum(tiny_config, tiny_data):
     rates = []
 
     def schedule(optimizer, total_steps):
