@@ -14,26 +14,27 @@ def warmup_cosine(
     With W warm-up steps of T in total and peak rate p, step s (from 0) is taken with
     p (s + 1) / (W + 1) up to s = W, and from there with
     m + (p − m) (1 + cos(π (s − W) / (T − 1 − W))) / 2: the peak is reached at step W and the
-    minimum m at the last step. To be stepped after every optimizer step.
+    minimum m at the last step (with no step after the peak, T = W + 1, it ends at the peak). To be
+    stepped after every optimizer step.
 
     Args:
-        total_steps: T, optimizer steps of the whole training, at least W + 2.
+        total_steps: T, optimizer steps of the whole training, more than W.
         warmup_steps: W; 0: off, plain cosine.
         min_lr: m, of the last step, for every parameter group; not above any group's rate.
 
     Raises:
-        ValueError: when warm-up leaves no steps to anneal, or a group would rise to ``min_lr``.
+        ValueError: when warm-up leaves no step at the peak, or a group would rise to ``min_lr``.
 
     Source: I. Loshchilov and F. Hutter, SGDR, 2017; P. Goyal et al., 2017 (warm-up).
     """
-    if warmup_steps < 0 or total_steps < warmup_steps + 2:
+    if warmup_steps < 0 or total_steps <= warmup_steps:
         raise ValueError(
-            f"{warmup_steps} warm-up steps of {total_steps}: need 0 or more, and 2 steps after them"
+            f"{warmup_steps} warm-up steps of {total_steps}: need 0 or more, and fewer than all"
         )
     lowest = min(group["lr"] for group in optimizer.param_groups)
     if not 0 <= min_lr <= lowest:
         raise ValueError(f"min_lr {min_lr} is not between 0 and the optimizer's rate {lowest}")
-    cosine = CosineAnnealingLR(optimizer, total_steps - 1 - warmup_steps, eta_min=min_lr)
+    cosine = CosineAnnealingLR(optimizer, max(1, total_steps - 1 - warmup_steps), eta_min=min_lr)
     if not warmup_steps:
         return cosine
     warmup = LinearLR(optimizer, start_factor=1 / (warmup_steps + 1), total_iters=warmup_steps)

@@ -50,9 +50,15 @@ def test_every_group_keeps_its_proportion():
         schedule.step()
 
 
-@pytest.mark.parametrize(("steps", "warmup"), [(10, 9), (1, 0), (10, -1)])
-def test_warmup_must_leave_steps_to_anneal(steps, warmup):
-    with pytest.raises(ValueError, match=r"need 0 or more, and 2 steps after them"):
+@pytest.mark.parametrize(("steps", "warmup"), [(1, 0), (4, 3)])
+def test_with_no_step_after_the_peak_it_ends_at_the_peak(steps, warmup):
+    rates = read_rates(steps, warmup_steps=warmup, min_lr=0.01)
+    assert rates == pytest.approx([0.5 * (step + 1) / (warmup + 1) for step in range(steps)])
+
+
+@pytest.mark.parametrize(("steps", "warmup"), [(10, 10), (0, 0), (10, -1)])
+def test_warmup_must_leave_a_step_at_the_peak(steps, warmup):
+    with pytest.raises(ValueError, match=r"need 0 or more, and fewer than all"):
         read_rates(steps, warmup_steps=warmup)
 
 
