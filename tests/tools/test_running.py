@@ -287,6 +287,8 @@ def test_interrupting_says_how_to_go_on(school, tmp_path):
     school.write("01_one", PASS)
     school.write("02_two", "import time; time.sleep(120)")
     script = (
+        # a process that was started in the background ignores interrupts, and so do its children
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
         "import sys; from course_utils.tools import cli; from tests.tools.conftest import School;"
         f"from pathlib import Path; school = School(Path({str(tmp_path)!r}));"
         "cli.find_lessons = lambda: school.lessons;"
