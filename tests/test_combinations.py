@@ -25,10 +25,13 @@ PEAK, LOW = 0.1, 0.01
 STEPS = 3  # one of warm-up, the peak, the last one
 
 
-def add_lora(model):
-    freeze_before(model, "fc")
+def lora_without_freezing(model):
     settings = {"r": 2, "target_modules": r"layer4\..*conv\d", "modules_to_save": ["fc"]}
     return get_peft_model(model, LoraConfig(**settings))
+
+
+def add_lora(model):
+    return lora_without_freezing(freeze_before(model, "fc"))
 
 
 TECHNIQUES = {
@@ -225,11 +228,6 @@ def freeze_weights_only(model):
     for name in ("conv1", "bn1", "layer1", "layer2", "layer3"):
         getattr(model, name).requires_grad_(False)
     return model
-
-
-def lora_without_freezing(model):
-    settings = {"r": 2, "target_modules": r"layer4\..*conv\d", "modules_to_save": ["fc"]}
-    return get_peft_model(model, LoraConfig(**settings))
 
 
 FAULTS = [
