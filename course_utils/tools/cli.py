@@ -99,6 +99,7 @@ def run(
 
     from course_utils.image_sources import NAMED
     from course_utils.profiles import load_config
+    from course_utils.tools.interrupts import ending_on_interrupt
     from course_utils.tools.planning import Plan
     from course_utils.tools.running import run_lessons
     from course_utils.tools.storing import store_outputs
@@ -109,11 +110,9 @@ def run(
     if store and (config.profile, config.dataset, config.first_seed) != ("quick", "shapes", 0):
         raise CourseError("--store keeps outputs of the quick profile on shapes from seed 0 only")
     plan = Plan(config, build.resolve(), time_limit * 60, force, parameters)
-    try:
+    interrupted = "course: interrupted; finished lessons are kept, run again to go on"
+    with ending_on_interrupt(console, interrupted):
         course = run_lessons(chosen, plan, console, found)
-    except KeyboardInterrupt:
-        print("course: interrupted; finished lessons are kept, run again to go on", file=sys.stderr)
-        raise typer.Exit(130) from None
     table = Table("lesson", "status", "time (s)", "where and why", box=None)
     for entry in course["lessons"]:
         status = {"passed": "green", "failed": "red", "skipped": "yellow"}[entry["status"]]

@@ -304,5 +304,5 @@ def test_interrupting_says_how_to_go_on(school, tmp_path):
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "course: interrupted; finished lessons are kept, run again to go on" in error
+    assert error.strip() == "course: interrupted; finished lessons are kept, run again to go on"
     assert statuses(json.loads((school.build / "smoke" / "course.json").read_text()))
