@@ -9,7 +9,8 @@ from torch import nn
 from torchmetrics import MeanMetric
 from torchmetrics.classification import MulticlassAccuracy, MulticlassCalibrationError
 
-from course_utils.measure import count_saved_bytes, ends_epoch
+from course_utils.measure import ends_epoch
+from course_utils.memory import count_saved_bytes
 
 __all__ = ["BatchTransform", "LitClassifier", "Loss", "MakeOptimizer", "MakeSchedule"]
 
@@ -92,7 +93,7 @@ class LitClassifier(L.LightningModule):
 
     def _note_step(self, loss: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor) -> None:
         self._images += len(targets)
-        self._loss_sum += loss * len(targets)
+        self._loss_sum += loss.float() * len(targets)  # a sum in bf16 soon stands still
         if targets.ndim > 1:  # with soft targets there is no right answer to count
             self._right = None
         elif self._right is not None:

@@ -1,10 +1,9 @@
-"""Measuring: bytes saved for the backward pass, device memory, throughput, calibration."""
+"""Measuring: the time and cost of a step, throughput, what a trained model answers, calibration."""
 
 import copy
 import statistics
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import lightning as L
@@ -12,54 +11,34 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from course_utils.memory import count_saved_bytes, peak_memory_bytes
+
 __all__ = [
     "FinalLogits",
-    "SavedBytes",
     "StepCost",
     "Throughput",
     "calibration_error",
     "count_parameters",
-    "count_saved_bytes",
     "ends_epoch",
     "measure_step",
-    "peak_memory_bytes",
     "synchronize",
+    "time_calls",
 ]
 
 
-class SavedBytes:
-    """What `count_saved_bytes` found; ``total`` is in bytes."""
-
-    total: int = 0
+REPEATS = 5  # timed calls, after one to warm up
 
 
-@contextmanager
-def count_saved_bytes(model: nn.Module) -> Iterator[SavedBytes]:
-    """Count the bytes that the forward pass in this context saves for its backward pass.
-
-    Each storage counts once, however many tensors view it, and the model's own parameters and
-    buffers do not count: what is left are activations (the input batch among them). The figure
-    is deterministic and the same on every device, so that it can be asserted.
-    ``total`` is set when the context ends. Source: `torch.autograd.graph.saved_tensors_hooks`.
-    """
-    own = {
-        tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())
-    }
-    storages = {}  # holds each storage, so that no address is given to another one meanwhile
-
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            storages[storage.data_ptr()] = storage
-        return tensor
-
-    saved = SavedBytes()
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        yield saved
-    saved.total = sum(storage.nbytes() for storage in storages.values())
-
-
-REPEATS = 5  # timed steps, after one to warm up
+def time_calls(call: Callable[[], object], device: torch.device) -> float:
+    """Median time of ``call()`` in milliseconds, warm-up excluded, the device waited for."""
+    times = []
+    for _ in range(REPEATS + 1):
+        synchronize(device)
+        start = time.perf_counter()
+        call()
+        synchronize(device)
+        times.append(1000 * (time.perf_counter() - start))
+    return statistics.median(times[1:])
 
 
 @dataclass(frozen=True)
@@ -77,32 +56,21 @@ def measure_step(model: nn.Module, images: torch.Tensor, targets: torch.Tensor) 
     """
     model = copy.deepcopy(model).train()
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
-    times = []
-    for _ in range(REPEATS + 1):
-        synchronize(images.device)
-        start = time.perf_counter()
-        loss = F.cross_entropy(model(images), targets)
-        loss.backward()
+
+    def step() -> None:
+        F.cross_entropy(model(images), targets).backward()
         optimizer.step()
         optimizer.zero_grad()
-        synchronize(images.device)
-        times.append(1000 * (time.perf_counter() - start))
+
+    time_ms = time_calls(step, images.device)
     with count_saved_bytes(model) as saved:
         F.cross_entropy(model(images), targets)
-    return StepCost(statistics.median(times[1:]), saved.total)
+    return StepCost(time_ms, saved.total)
 
 
 def count_parameters(model: nn.Module, trainable: bool = False) -> int:
     """How many numbers the model holds as parameters; ``trainable``: those with gradients only."""
     return sum(p.numel() for p in model.parameters() if p.requires_grad or not trainable)
-
-
-def peak_memory_bytes(device: torch.device) -> int | None:
-    """The allocator's peak on a CUDA device since its last reset; None where there is none.
-
-    (`torch.cuda.max_memory_allocated` answers 0 on a machine without CUDA: a silently wrong plot.)
-    """
-    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
 
 
 def synchronize(device: torch.device) -> None:

@@ -7,7 +7,8 @@ import torch.nn.functional as F
 
 from course_utils.errors import CourseError
 from course_utils.freezing import freeze_before
-from course_utils.measure import count_parameters, count_saved_bytes
+from course_utils.measure import count_parameters
+from course_utils.memory import count_saved_bytes
 from course_utils.models import create_model
 from course_utils.training import fit
 

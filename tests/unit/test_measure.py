@@ -9,52 +9,10 @@ from course_utils.measure import (
     Throughput,
     calibration_error,
     count_parameters,
-    count_saved_bytes,
     measure_step,
-    peak_memory_bytes,
+    time_calls,
 )
 from course_utils.training import fit
-
-
-def saved(function, model=None):
-    with count_saved_bytes(model or nn.Identity()) as found:
-        result = function()
-    del result
-    return found.total
-
-
-def test_saved_bytes_of_a_square():
-    x = torch.randn(100, requires_grad=True)
-    assert saved(lambda: (2 * x).square()) == 400  # 2 * x, in fp32; 2 is no tensor
-
-
-def test_a_tensor_saved_twice_counts_once():
-    x = torch.randn(100, requires_grad=True)
-
-    def twice():
-        y = 2 * x
-        return y.square() + y.sin() + (y * y.view(10, 10).flatten())
-
-    assert saved(twice) == 400
-
-
-def test_parameters_and_buffers_do_not_count():
-    model = nn.Sequential(nn.Linear(10, 50), nn.BatchNorm1d(50))
-    images = torch.randn(4, 10)
-    # the input 4·10, the linear layer's output 4·50, BatchNorm's mean and 1/std 2·50: in fp32
-    assert saved(lambda: model(images).sum(), model) == 4 * (40 + 200 + 100)
-
-
-def test_saved_bytes_are_proportional_to_the_batch():
-    model = nn.Sequential(nn.Linear(10, 50), nn.ReLU(), nn.Linear(50, 3))
-    one, four = (saved(lambda n=n: model(torch.randn(n, 10)), model) for n in (8, 32))
-    assert four == 4 * one > 0
-
-
-def test_nothing_is_saved_without_gradients():
-    model = nn.Linear(10, 50)
-    with torch.no_grad():
-        assert saved(lambda: model(torch.randn(4, 10)), model) == 0
 
 
 def test_count_parameters():
@@ -62,10 +20,6 @@ def test_count_parameters():
     model.bias.requires_grad_(False)
     assert count_parameters(model) == 55
     assert count_parameters(model, trainable=True) == 50
-
-
-def test_peak_memory_is_none_on_a_cpu_never_zero():
-    assert peak_memory_bytes(torch.device("cpu")) is None
 
 
 def test_calibration_error_by_hand():
@@ -197,3 +151,13 @@ def test_final_logits_come_in_the_trainers_precision_and_leave_as_float(
     assert observer.logits[0].dtype == torch.float32
     right = (observer.logits[0].argmax(dim=1) == observer.targets).float().mean().item()
     assert run.metrics["val_accuracy"] == pytest.approx(right)
+
+
+def test_time_calls_is_the_median_without_the_first(monkeypatch):
+    clock, durations = _Clock(), iter([100, 3, 1, 9, 2, 4])
+    monkeypatch.setattr("course_utils.measure.time", clock)
+    found = time_calls(
+        lambda: setattr(clock, "now", clock.now + next(durations)), torch.device("cpu")
+    )
+    assert found == 1000 * 3
+    assert next(durations, None) is None
