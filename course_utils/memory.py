@@ -1,16 +1,18 @@
 """Memory: bytes saved for the backward pass, bytes alive at the worst moment, a GPU's peak."""
 
+import weakref
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
 
 __all__ = [
     "PeakBytes",
     "SavedBytes",
-    "count_peak_bytes",
     "count_saved_bytes",
     "peak_memory_bytes",
 ]
@@ -67,30 +69,36 @@ def count_saved_bytes(model: nn.Module) -> Iterator[SavedBytes]:
     saved.total, saved.by_layer = sum(by_layer.values()), dict(by_layer)
 
 
-class PeakBytes:
-    """What `count_peak_bytes` found; ``total`` is in bytes."""
+class PeakBytes(TorchDispatchMode):
+    """Context: the bytes alive at its worst moment, forward and backward pass, in ``total``.
 
-    total: int = 0
-
-
-@contextmanager
-def count_peak_bytes(model: nn.Module) -> Iterator[PeakBytes]:
-    """Count the bytes alive at the worst moment of this context, forward and backward pass.
-
-    All tensors count that are made in the context (activations, what is computed again, gradients
-    on their way), and the model's gradients; its parameters and buffers do not, nor do buffers
-    inside an operator. On every device; ``total`` is set when the context ends.
-    Source: PyTorch's `MemTracker`.
+    Every storage counts that an operation makes in the context: activations, what is computed
+    again, gradients. What was there before does not (parameters, inputs), nor do buffers inside
+    an operation. The figure is deterministic and the same on every device.
     """
-    from torch.distributed._tools.mem_tracker import MemTracker
 
-    tracker, peak = MemTracker(), PeakBytes()
-    tracker.track_external(model)
-    with tracker:
-        yield peak
-    found = tracker.get_tracker_snapshot("peak")[next(model.parameters()).device]
-    kinds = {str(kind).rsplit(".")[-1]: count for kind, count in found.items()}
-    peak.total = kinds["Total"] - kinds["PARAM"] - kinds["BUFFER"]
+    def __init__(self):
+        super().__init__()
+        self.total, self._alive = 0, 0
+        self._known = weakref.WeakSet()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        tree_map_only(torch.Tensor, lambda x: self._known.add(x.untyped_storage()), (args, kwargs))
+        result = function(*args, **kwargs)
+        tree_map_only(torch.Tensor, self._note, result)
+        return result
+
+    def _note(self, tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        if storage not in self._known:  # neither a view nor changed in place
+            self._known.add(storage)
+            self._alive += storage.nbytes()
+            self.total = max(self.total, self._alive)
+            weakref.finalize(storage, self._forget, storage.nbytes())
+
+    def _forget(self, nbytes: int) -> None:
+        self._alive -= nbytes
 
 
 def peak_memory_bytes(device: torch.device) -> int | None:

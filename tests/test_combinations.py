@@ -6,13 +6,17 @@ invariant fail.
 """
 
 import itertools
+import math
+from collections import Counter
 from functools import partial
 
 import pytest
 import torch
 import torch.nn.functional as F
+from lightning.pytorch import Callback
 from peft import LoraConfig, get_peft_model
 from torch.optim import SGD
+from torch.utils.checkpoint import checkpoint
 from torchvision.transforms import v2
 
 from course_utils.freezing import freeze_before
@@ -22,7 +26,9 @@ from course_utils.training import fit
 CLASSES = 10
 SMOOTHING = 0.2
 PEAK, LOW = 0.1, 0.01
-STEPS = 3  # one of warm-up, the peak, the last one
+BATCHES = 6
+WINDOW = 2  # micro-batches in an optimizer step, with accumulation
+WATCHED = "layer4.0"  # a block that every technique trains
 
 
 def lora_without_freezing(model):
@@ -34,6 +40,12 @@ def add_lora(model):
     return lora_without_freezing(freeze_before(model, "fc"))
 
 
+def checkpoint_stages(model):
+    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    inner.set_grad_checkpointing()
+    return model
+
+
 TECHNIQUES = {
     "mixup": {"batch_transform": v2.MixUp(alpha=1.0, num_classes=CLASSES)},
     "CutMix": {"batch_transform": v2.CutMix(alpha=1.0, num_classes=CLASSES)},
@@ -41,6 +53,9 @@ TECHNIQUES = {
     "warm-up cosine": {"schedule": partial(warmup_cosine, warmup_steps=1, min_lr=LOW)},
     "freezing": {"model_transform": partial(freeze_before, first_trained="layer4")},
     "LoRA": {"model_transform": add_lora},
+    "bf16": {"trainer": {"precision": "bf16-mixed"}},
+    "accumulation": {"trainer": {"accumulate_grad_batches": WINDOW}},
+    "checkpointing": {"model_transform": checkpoint_stages},
 }
 
 
@@ -49,12 +64,15 @@ class Record:
 
     def __init__(self, config, data, techniques):
         self.batches = {name: [] for name in techniques}  # of a technique: (before, after)
-        self.losses, self.rates = [], []
+        self.losses, self.rates, self.gradients, self.forwards = [], [], [], Counter()
         slots = [(name, *slot) for name, found in techniques.items() for slot in found.items()]
         losses = [value for _, slot, value in slots if slot == "loss"] or [F.cross_entropy]
         schedules = [value for _, slot, value in slots if slot == "schedule"] or [None]
         self.models = [value for _, slot, value in slots if slot == "model_transform"]
         self.transforms = {name: value for name, slot, value in slots if slot == "batch_transform"}
+        self.trainer = {"accelerator": "cpu"}
+        for _, slot, value in slots:
+            self.trainer |= value if slot == "trainer" else {}
         self.inner_loss = losses[0]
         self.run = fit(
             config,
@@ -64,6 +82,7 @@ class Record:
             loss=self.note_loss,
             batch_transform=self.change_batch if self.transforms else None,
             model_transform=self.change_model,
+            trainer=self.trainer,
         )
         self.after = self.run.model.state_dict()
         self.moved = {
@@ -75,11 +94,19 @@ class Record:
             torch.cat(part) for part in zip(*data.eval_loader(), strict=True)
         )
 
+    @property
+    def steps(self):
+        """How many optimizer steps there should be."""
+        return math.ceil(BATCHES / self.trainer.get("accumulate_grad_batches", 1))
+
     def make_optimizer(self, parameters):
         optimizer = SGD(parameters, lr=PEAK)
-        note = self.rates.append
-        optimizer.register_step_pre_hook(lambda found, *_: note(found.param_groups[0]["lr"]))
+        optimizer.register_step_post_hook(self.note_step)
         return optimizer
+
+    def note_step(self, optimizer, *_):
+        self.rates.append(optimizer.param_groups[0]["lr"])
+        self.gradients.append(self.head_bias.grad.clone())
 
     def note_loss(self, logits, targets):
         loss = self.inner_loss(logits, targets)
@@ -94,10 +121,17 @@ class Record:
             self.batches[name].append((before, (images, targets)))
         return images, targets
 
+    def note_forward(self, module, inputs):
+        self.forwards[torch.is_grad_enabled()] += 1  # not in validation
+
     def change_model(self, model):
         for transform in self.models:
             model = transform(model)
         self.before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        heads = [p for name, p in model.named_parameters() if "fc." in name and p.requires_grad]
+        [self.head_bias] = [p for p in heads if p.ndim == 1]
+        [watched] = [m for n, m in model.named_modules() if n.endswith(WATCHED)]
+        watched.register_forward_pre_hook(self.note_forward)
         return model
 
 
@@ -129,13 +163,15 @@ def check_smoothing(record):
     for logits, targets, loss in record.losses:
         hard = F.one_hot(targets, CLASSES).float() if targets.ndim == 1 else targets
         smooth = (1 - SMOOTHING) * hard + SMOOTHING / CLASSES
-        expected = -(smooth * logits.log_softmax(dim=1)).sum(dim=1).mean()
+        expected = -(smooth * logits.float().log_softmax(dim=1)).sum(dim=1).mean()
         torch.testing.assert_close(loss, expected, atol=1e-5, rtol=0)
 
 
 def check_schedule(record):
-    """The rates are those planned: half of the peak, the peak, the minimum at the last step."""
-    assert record.rates == pytest.approx([PEAK / 2, PEAK, LOW])
+    """The rates are those planned: half of the peak, the peak, a cosine to the minimum."""
+    after = record.steps - 2
+    cosine = [(1 + math.cos(math.pi * step / after)) / 2 for step in range(after + 1)]
+    assert record.rates == pytest.approx([PEAK / 2] + [LOW + (PEAK - LOW) * c for c in cosine])
 
 
 def check_freezing(record):
@@ -149,6 +185,28 @@ def check_lora(record):
     assert any(".lora_" in name for name in record.moved)
 
 
+def check_bf16(record):
+    """Activations are bf16; the loss, the weights and their gradients stay fp32."""
+    assert {logits.dtype for logits, _, _ in record.losses} == {torch.bfloat16}
+    assert {loss.dtype for _, _, loss in record.losses} == {torch.float32}
+    assert {p.dtype for p in record.run.model.parameters()} == {torch.float32}
+    assert {gradient.dtype for gradient in record.gradients} == {torch.float32}
+
+
+def check_accumulation(record):
+    """A step's gradient is the mean over its window of those of the micro-batches."""
+    assert len(record.gradients) == BATCHES // WINDOW
+    for number, gradient in enumerate(record.gradients):
+        window = record.losses[number * WINDOW : (number + 1) * WINDOW]
+        torch.testing.assert_close(gradient, differentiate(record, window), atol=2e-3, rtol=0.02)
+
+
+def check_checkpointing(record):
+    """A block runs twice for each micro-batch, and what is trained in it gets gradients."""
+    assert record.forwards[True] == 2 * BATCHES
+    assert any(name.startswith("layer4") for name in record.moved)
+
+
 INVARIANTS = {
     "mixup": check_mixup,
     "CutMix": check_cutmix,
@@ -156,28 +214,43 @@ INVARIANTS = {
     "warm-up cosine": check_schedule,
     "freezing": check_freezing,
     "LoRA": check_lora,
+    "bf16": check_bf16,
+    "accumulation": check_accumulation,
+    "checkpointing": check_checkpointing,
 }
 
 
+def differentiate(record, window):
+    """The gradient of the head's bias that the mean of these losses has, from the logits."""
+    total = torch.zeros(CLASSES)
+    for logits, targets, _ in window:
+        logits = logits.float().requires_grad_()
+        (record.inner_loss(logits, targets) / len(window)).backward()
+        total += logits.grad.sum(dim=0)
+    return total
+
+
 def check_all(record, names):
-    """What holds for every training, then the invariant of each technique."""
-    assert len(record.rates) == len(record.losses) == STEPS
+    """What holds for every training, and the invariant of each technique."""
+    assert len(record.rates) == record.steps
+    assert len(record.losses) == BATCHES
     assert any(name.startswith("fc") for name in record.moved)
     for _, targets, loss in record.losses:
         assert loss.isfinite()
         if targets.ndim > 1:
             torch.testing.assert_close(targets.sum(dim=1), torch.ones(len(targets)))
+    for name in names:
+        INVARIANTS[name](record)
     with torch.no_grad():
         logits = record.run.model(record.val_images)
     plain = F.cross_entropy(logits, record.val_targets).item()
-    assert record.run.metrics["val_loss"] == pytest.approx(plain, abs=1e-4)
-    for name in names:
-        INVARIANTS[name](record)
+    exact = record.trainer.get("precision", "32-true") == "32-true"
+    assert record.run.metrics["val_loss"] == pytest.approx(plain, abs=1e-4 if exact else 0.05)
 
 
 @pytest.fixture(scope="module")
 def few(tiny_config, tiny_data):
-    return tiny_data.take_train(STEPS * tiny_config.batch_size)
+    return tiny_data.take_train(BATCHES * tiny_config.batch_size)
 
 
 PAIRS = list(itertools.combinations(TECHNIQUES, 2))
@@ -221,13 +294,44 @@ def end_at_zero(optimizer, total_steps):
 
 
 def warm_up_off_by_one(optimizer, total_steps):
-    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: (0, 0.5, LOW / PEAK)[step % 3])
+    planned = warmup_cosine(optimizer, total_steps, warmup_steps=1, min_lr=LOW)
+    planned.step()
+    return planned
 
 
 def freeze_weights_only(model):
     for name in ("conv1", "bn1", "layer1", "layer2", "layer3"):
         getattr(model, name).requires_grad_(False)
     return model
+
+
+def freeze_then_reenter(model):
+    """Reentrant, a block behind frozen ones gets no gradient."""
+    freeze_before(model, "layer4")
+    [block] = model.layer4
+    inner = block.forward
+    block.forward = lambda x: checkpoint(inner, x, use_reentrant=True)
+    return model
+
+
+def checkpoint_nothing(model):
+    model.grad_checkpointing = False
+    return model
+
+
+class ZeroInside(Callback):
+    """Gradients zeroed before each micro-batch, as if it were a step of its own."""
+
+    def on_before_backward(self, trainer, pl_module, loss):
+        pl_module.zero_grad()
+
+
+class NoMean(Callback):
+    """The losses of a window added, not averaged."""
+
+    def on_before_optimizer_step(self, trainer, pl_module, optimizer):
+        for parameter in pl_module.parameters():
+            parameter.grad = None if parameter.grad is None else WINDOW * parameter.grad
 
 
 FAULTS = [
@@ -240,9 +344,17 @@ FAULTS = [
     ("warm-up cosine", "schedule", warm_up_off_by_one),
     ("freezing", "model_transform", freeze_weights_only),
     ("LoRA", "model_transform", lora_without_freezing),
+    ("bf16", "trainer", {"precision": "bf16-true"}),
+    ("bf16", "trainer", {"precision": "32-true"}),
+    ("accumulation", "trainer", {"accumulate_grad_batches": WINDOW, "callbacks": ZeroInside()}),
+    ("accumulation", "trainer", {"accumulate_grad_batches": WINDOW, "callbacks": NoMean()}),
+    ("accumulation", "trainer", {"accumulate_grad_batches": WINDOW + 1}),
+    ("checkpointing", "model_transform", freeze_then_reenter),
+    ("checkpointing", "model_transform", checkpoint_nothing),
 ]
 
 
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
 @pytest.mark.parametrize(("name", "slot", "fault"), FAULTS)
 def test_invariant_fails_for_a_planted_fault(name, slot, fault, tiny_config, few):
     record = Record(tiny_config, few, {name: {slot: fault}})
