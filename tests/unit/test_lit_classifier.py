@@ -50,8 +50,9 @@ def same_weights(a, b):
         {"schedule": lambda opt, total_steps: torch.optim.lr_scheduler.LambdaLR(opt, lambda s: 1)},
         {"accumulate_grad_batches": 1},
         {"precision": "32-true"},
+        {"gradient_clip_val": 1e6},
     ],
-    ids=["batch", "soft targets", "loss", "schedule", "accumulation", "precision"],
+    ids=["batch", "soft targets", "loss", "schedule", "accumulation", "precision", "clipping"],
 )
 def test_a_seam_that_changes_nothing_is_the_baseline(model, batches, null):
     baseline, _ = train(model, batches)
@@ -111,6 +112,19 @@ def test_schedule_steps_once_per_optimizer_step_and_knows_how_many(
     )
     assert planned == [steps]
     assert used == pytest.approx([1 / (1 + step) for step in range(steps)])
+
+
+def test_the_training_loss_is_summed_in_fp32_under_bf16(model, batches):
+    losses = []
+
+    def note(logits, targets):
+        losses.append(F.cross_entropy(logits, targets))
+        return losses[-1]
+
+    _, trainer = train(model, 4 * batches, loss=note, precision="bf16-true")
+    assert losses[0].dtype == torch.bfloat16
+    mean = sum(loss.item() for loss in losses) / len(losses)
+    assert trainer.callback_metrics["train_loss"].item() == pytest.approx(mean, rel=1e-5)
 
 
 def test_validation_ignores_the_loss_and_batch_seams(model, batches):
