@@ -15,6 +15,7 @@ __all__ = [
     "SavedBytes",
     "count_saved_bytes",
     "peak_memory_bytes",
+    "reset_peak_memory",
 ]
 
 
@@ -99,6 +100,12 @@ class PeakBytes(TorchDispatchMode):
 
     def _forget(self, nbytes: int) -> None:
         self._alive -= nbytes
+
+
+def reset_peak_memory(device: torch.device) -> None:
+    """Let the allocator's peak of a CUDA device begin anew; nothing to do on others."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
 
 
 def peak_memory_bytes(device: torch.device) -> int | None:

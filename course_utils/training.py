@@ -29,6 +29,7 @@ from course_utils.lit_classifier import (
     MakeSchedule,
 )
 from course_utils.measure import Throughput, count_parameters
+from course_utils.memory import reset_peak_memory
 from course_utils.models import create_model
 from course_utils.profiles import Config
 
@@ -167,10 +168,9 @@ def fit(
     )
     history, throughput = _History(), Throughput()
     options = {"max_epochs": config.epochs} | _with_observers(trainer, history, throughput)
-    if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
     start = time.perf_counter()
     lightning = quiet_trainer(**options)
+    reset_peak_memory(lightning.strategy.root_device)
     lightning.fit(lit, train_loader(data, seed), data.eval_loader())
     if not history.epochs:
         raise CourseError(
