@@ -35,8 +35,10 @@ def count_saved_bytes(model: nn.Module) -> Iterator[SavedBytes]:
     first (``""`` is the model itself and what surrounds it, the loss); the model's own parameters
     and buffers do not count: what is left are activations (the input batch among them) and, under
     autocast, copies of weights. A slice of a batch keeps the storage of the whole batch.
-    The figures are deterministic and the same on every device, so that they can be asserted, and
-    are set when the context ends. Source: `torch.autograd.graph.saved_tensors_hooks`.
+    The figures are deterministic, so that they can be asserted (another device's kernels may save
+    other tensors), and are set when the context ends.
+
+    Source: `torch.autograd.graph.saved_tensors_hooks`.
     """
     own = {
         tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())
@@ -74,8 +76,9 @@ class PeakBytes(TorchDispatchMode):
     """Context: the bytes alive at its worst moment, forward and backward pass, in ``total``.
 
     Every storage counts that an operation makes in the context: activations, what is computed
-    again, gradients. What was there before does not (parameters, inputs), nor do buffers inside
-    an operation. The figure is deterministic and the same on every device.
+    again, gradients. What was there before does not (parameters, inputs, gradients that are not
+    zeroed), nor do buffers inside an operation. The figure is deterministic; another device's
+    kernels may allocate other tensors. To be entered once.
     """
 
     def __init__(self):

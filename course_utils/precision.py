@@ -4,6 +4,7 @@ import warnings
 from functools import partial
 
 import torch
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from course_utils.data import ImageData
@@ -38,6 +39,8 @@ class FormatRecorder(TorchDispatchMode):
 
 
 class _Witness(LitClassifier):
+    """Note the formats of a training step in ``seen``."""
+
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         logits = super().forward(images)
         self.seen = {"weights": _name(next(self.model.parameters()).dtype)}
@@ -63,13 +66,13 @@ def witness_precision(
     optimizer = partial(torch.optim.SGD, lr=0.1)
     lit = _Witness(create_model(model, data.num_classes), data.num_classes, optimizer=optimizer)
     options = {"precision": precision, "accelerator": accelerator, "max_steps": 1}
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what it says is what is shown here
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what it says is what is shown here
+        try:
             trainer = quiet_trainer(**options, limit_val_batches=0)
-            trainer.fit(lit, data.train_loader(seed=0))
-    except (ModuleNotFoundError, RuntimeError, ValueError) as error:
-        return {"runs as": f"refused: {type(error).__name__}"}
+        except (ImportError, MisconfigurationException, RuntimeError, ValueError) as error:
+            return {"runs as": f"refused: {type(error).__name__}"}
+        trainer.fit(lit, data.train_loader(seed=0))
     scaler = getattr(trainer.precision_plugin, "scaler", None)
     return {
         "runs as": trainer.precision,
