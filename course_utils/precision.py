@@ -54,9 +54,9 @@ class _Witness(LitClassifier):
 
 
 def witness_precision(
-    precision: str, data: ImageData, model: str = "resnet_tiny", accelerator: str = "cpu"
+    precision: str, data: ImageData, accelerator: str = "cpu"
 ) -> dict[str, object]:
-    """Train one batch with Lightning's ``precision`` and say what ran.
+    """Train ``resnet_tiny`` on one batch with Lightning's ``precision`` and say what ran.
 
     Returns:
         ``runs as`` (the precision that Lightning took, or why it refused) and, if it ran, the
@@ -64,7 +64,8 @@ def witness_precision(
         ``saved (MB)`` for the backward pass.
     """
     optimizer = partial(torch.optim.SGD, lr=0.1)
-    lit = _Witness(create_model(model, data.num_classes), data.num_classes, optimizer=optimizer)
+    network = create_model("resnet_tiny", data.num_classes)
+    lit = _Witness(network, data.num_classes, optimizer=optimizer)
     options = {"precision": precision, "accelerator": accelerator, "max_steps": 1}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what it says is what is shown here

@@ -145,14 +145,13 @@ def pretrain(
 ) -> None:
     """Make the pretrained backbone again, in place of the one in data/weights (git keeps that)."""
     from course_utils.tools import pretraining
+    from course_utils.tools.interrupts import ending_on_interrupt
     from course_utils.weights import WEIGHTS
 
     os.environ.setdefault("COURSE_RUNS_DIR", str(DEFAULT_BUILD / "pretrain"))
-    try:
+    interrupted = "course: interrupted; the backbone is the one that was there"
+    with ending_on_interrupt(console, interrupted):
         about = pretraining.pretrain(WEIGHTS, seed, pretraining.RECIPE)
-    except (KeyboardInterrupt, SystemExit):  # Lightning turns the first into the second
-        print("course: interrupted; the backbone is the one that was there", file=sys.stderr)
-        raise typer.Exit(130) from None
     console.print(
         f"{about['model']}, {about['data']} images: {100 * about['val_accuracy']:.2f} % of the "
         f"validation images in {about['time_s']:.0f} s → {WEIGHTS}",

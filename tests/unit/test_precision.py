@@ -42,6 +42,4 @@ def test_what_a_precision_runs_as(precision, runs_as, weights, logits, loss, tin
 
 
 def test_a_refused_precision_is_a_row_not_an_error(tiny_data):
-    assert witness_precision("transformer-engine", tiny_data) == {
-        "runs as": "refused: ModuleNotFoundError"
-    }
+    assert witness_precision("8-bit", tiny_data) == {"runs as": "refused: ValueError"}
