@@ -51,7 +51,12 @@ def _require_free(port: int) -> int:
 
 def _command(script: Path, arguments: tuple, logs: Path, options: dict[str, object]) -> list[str]:
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
-    logging = [f"--log-dir={logs}", "--redirects=3", "--monitor-interval=0.1"]
+    logging = [
+        f"--log-dir={logs}",
+        "--redirects=3",
+        "--monitor-interval=0.1",
+        "--shutdown-timeout=2",
+    ]
     run = [sys.executable, "-m", "torch.distributed.run"]
     return [*run, *flags, *logging, str(script), *map(str, arguments)]
 
@@ -126,7 +131,10 @@ def torchrun(
     options = {"nnodes": nodes, "nproc_per_node": processes, "max_restarts": max_restarts}
     options |= {"rdzv_backend": "c10d", "rdzv_endpoint": meeting, "rdzv_id": "course"}
     options |= {"rdzv_conf": "join_timeout=60,last_call_timeout=1", "local_addr": "127.0.0.1"}
-    variables = os.environ | {"OMP_NUM_THREADS": "1"} | dict(environment or {})
+    # a store of its own for every start of the group: in the shared one a restarted rank can find
+    # the address of the rank that died, and waits for it
+    own_store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    variables = os.environ | {"OMP_NUM_THREADS": "1"} | own_store | dict(environment or {})
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         logs = [Path(folder) / f"node{number}" for number in range(nodes)]
