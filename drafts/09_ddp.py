@@ -117,7 +117,7 @@ if __name__ == "__main__":
     dist.destroy_process_group()
 
 # %% [markdown]
-# The two numbers, in two processes:
+# The two numbers, in two processes (we write all parts first and then start the processes once, which takes seconds each time):
 
 # %%
 %%writefile toy.py
@@ -186,14 +186,6 @@ def prove(rank, size):
     torch.manual_seed(0)
     return found | {"whole batch": train(build(), x, y)}
 
-# %% tags=["nbval-check-output"]
-torchrun("prove.py", "toy", "wrappers", processes=PROCESSES).show()
-found = torch.load("found.pt")
-claim("the sum of 3 and 5 is 8 in both", found["sum"] == 8)
-claim("ours is PyTorch's, bit for bit", torch.equal(found["ours"], found["PyTorch's"]))
-gap = (found["ours"] - found["whole batch"]).abs().max()
-claim("and one process with the whole batch (tolerance 1e-12)", gap < 1e-12)
-
 # %% [markdown]
 # **Two: the shards.** `DistributedSampler` gives each rank its own images. Nine images and two ranks: it pads with an image that is there already, so that all ranks take equally many steps. And it shuffles by seed *and epoch*, which it must be told:
 
@@ -239,17 +231,15 @@ def prove(rank, size):
 %%writefile metrics.py
 import torch
 import torch.distributed as dist
-from torchmetrics.classification import MulticlassAccuracy
 
 
 def prove(rank, size):
-    hits = [torch.tensor([1, 1, 1, 0, 0, 0, 0, 0]), torch.tensor([1, 1])][rank]
-    print(f"{hits.sum()} of {len(hits)} right")
-    mean = hits.double().mean()
+    hits = torch.tensor([[1.0, 1, 1, 0, 0, 0, 0, 0], [1.0, 1]][rank])
+    print(f"{hits.sum():.0f} of {len(hits)} right")
+    mean, counts = hits.mean(), torch.tensor([hits.sum(), len(hits)])
     dist.all_reduce(mean)
-    accuracy = MulticlassAccuracy(2, average="micro")
-    accuracy.update(hits, torch.ones_like(hits))
-    return {"mean of ranks": (mean / size).item(), "torchmetrics": accuracy.compute().item()}
+    dist.all_reduce(counts)
+    return {"mean of ranks": (mean / size).item(), "counts": (counts[0] / counts[1]).item()}
 
 # %%
 %%writefile windows.py
@@ -272,16 +262,118 @@ def prove(rank, size):
         found[f"all-reduces, window {window}"] = len(calls)
     return found
 
+# %% [markdown]
+# **Four: who waits for whom.** Our hook stops the backward pass until each single gradient has been exchanged. PyTorch's wrapper collects gradients in *buckets* and exchanges a full one while the backward pass goes on. We note when each exchange begins and ends:
+
+# %%
+%%writefile timeline.py
+import time
+
+import torch
+from ours import OurDDP
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.nn.parallel import DistributedDataParallel
+
+spans, clock = [], time.perf_counter
+
+
+class Timed(OurDDP):
+    @staticmethod
+    def average(parameter):
+        start = clock()
+        OurDDP.average(parameter)
+        spans.append((start, clock(), parameter.numel()))
+
+
+def note(state, bucket):
+    start, numel = clock(), bucket.buffer().numel()
+    done = allreduce_hook(state, bucket)
+    return done.then(lambda f: spans.append((start, clock(), numel)) or f.value()[0])
+
+
+def prove(rank, size):
+    found, x = {}, torch.randn(256, 384)
+    for name, wrap in {"ours": Timed, "DDP": DistributedDataParallel}.items():
+        model = wrap(nn.Sequential(*(nn.Linear(384, 384) for _ in range(12))))
+        if name == "DDP":
+            model.register_comm_hook(None, note)
+        for _ in range(4):  # the last one counts
+            loss = model(x).square().mean()
+            spans.clear()
+            start = clock()
+            loss.backward()
+        found[f"timeline {name}"] = [(a - start, b - start, n) for a, b, n in spans], clock() - start
+    return found
+
+# %% [markdown]
+# **Five: when the model does not fit**, each process can hold a part of every parameter, gather the others just before a layer runs, and let go of them again: *fully sharded* data parallel, FSDP. The gradients must be the same:
+
+# %%
+%%writefile fsdp.py
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from common import build, make_batch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+
+def prove(rank, size):
+    (x, y), mesh = make_batch(), init_device_mesh("cpu", (size,))
+    torch.manual_seed(0)
+    whole = build()
+    F.cross_entropy(whole(x), y).backward()
+    torch.manual_seed(0)
+    model = fully_shard(build(), mesh=mesh)
+    F.cross_entropy(model(x[rank::size]), y[rank::size]).backward()
+    pairs = zip(model.parameters(), whole.parameters(), strict=True)
+    gaps = [(p.grad.full_tensor() - q.grad).abs().max() for p, q in pairs]
+    held = sum(p.to_local().numel() for p in model.parameters())
+    total = sum(p.numel() for p in whole.parameters())
+    print(f"I hold {held} of {total} parameters")
+    return {"gap": max(gaps).item(), "held": held / total}
+
+# %% [markdown]
+# Now all of it in two processes; what they print comes rank by rank:
+
 # %% tags=["nbval-check-output"]
-torchrun("prove.py", "norms", "metrics", "windows", processes=PROCESSES).show()
+parts = ["toy", "wrappers", "norms", "metrics", "windows", "timeline", "fsdp"]
+torchrun("prove.py", *parts, processes=PROCESSES).show()
 found = torch.load("found.pt")
+claim("the sum of 3 and 5 is 8 in both", found["sum"] == 8)
+claim("ours is PyTorch's, bit for bit", torch.equal(found["ours"], found["PyTorch's"]))
+gap = (found["ours"] - found["whole batch"]).abs().max()
+claim("and one process with the whole batch (tolerance 1e-12)", gap < 1e-12)
+claim("FSDP: the gradients are those of one process (tolerance 1e-12)", found["gap"] < 1e-12)
+claim("each process holds about half of the parameters (40 to 60 %)", 0.4 < found["held"] < 0.6)
+
+# %% [markdown]
+# What is not shared, and what is shared too often:
+
+# %% tags=["nbval-check-output"]
 means = found["means"]
 claim("the ranks' running means differ (by more than 1e-3)", (means[0] - means[1]).abs().max() > 1e-3)
 gap = (means.mean(dim=0) - found["mean of the whole batch"]).abs().max()
 claim("their mean is that of the whole batch (tolerance 1e-12)", gap < 1e-12)
 claim("5 of 10 are right; the mean of the ranks says 0.69", round(found["mean of ranks"], 2) == 0.69)
-claim("torchmetrics, which adds up over the ranks, says 0.5", found["torchmetrics"] == 0.5)
-claim("six batches, six all-reduces; in windows of three, two", (found["all-reduces, window 1"], found["all-reduces, window 3"]) == (6, 2))
+claim("counts added over the ranks say 0.5", found["counts"] == 0.5)
+calls = [found[f"all-reduces, window {window}"] for window in (1, 3)]
+claim("six batches: six all-reduces; in windows of three with no_sync: two", calls == [6, 2])
+
+# %% [markdown]
+# And the exchanges in time, of rank 0, each bar as long as one takes:
+
+# %%
+figure, axis = plt.subplots(figsize=(8, 2.4))
+for row, name in enumerate(("ours", "DDP")):
+    bars, end = found[f"timeline {name}"]
+    axis.barh(row, 1000 * end, 0.7, color=plots.GREY, alpha=0.2)
+    for start, stop, _ in bars:
+        axis.barh(row, 1000 * (stop - start), 0.5, left=1000 * start, color=plots.COLOURS[row], ec="white")
+axis.set_yticks([0, 1], [f"{name}: {len(found[f'timeline {name}'][0])} exchanges" for name in ("ours", "DDP")])
+axis.set(xlabel="time since the backward pass began (ms)", ylabel="wrapper", title="A bucket travels while the backward pass goes on (grey)")
+plt.show()
 
 # %% [markdown]
 # The running means of the ranks are those of their own images; their mean would be that of the whole batch (of equal shares), which is what a synchronised BatchNorm computes in its forward pass: `nn.SyncBatchNorm.convert_sync_batchnorm(model)`, on GPUs only. Metrics must add up counts, not average averages: torchmetrics does, and so does Lightning's `log(…, sync_dist=True)` only if all ranks have equally many.
@@ -401,10 +493,9 @@ def run_job(die_at=-1, **options):
     return torch.cat([x.flatten() for x in torch.load("checkpoint.pt")["model"].values()])
 
 
-undisturbed = run_job()
-claim("two nodes with a process each: the same weights, bit for bit", torch.equal(undisturbed, run_job(processes=1, nodes=2)))
+two_nodes = run_job(processes=1, nodes=2)
 restarted = run_job(die_at=12, max_restarts=3)
-claim("a rank killed at step 12, restarted from step 10: the same weights, bit for bit", torch.equal(undisturbed, restarted))
+claim("a rank killed at step 12, restarted from step 10: the same weights, bit for bit", torch.equal(two_nodes, restarted))
 
 # %% [markdown]
 # ## Experiment
@@ -454,36 +545,3 @@ def measure_speed(processes):
 
 pd.DataFrame(measure_speed(1) | measure_speed(2)).T.rename_axis(["model", "processes", "local batch"]).round(0)
 
-# %% [markdown]
-# ### When the model does not fit: FSDP
-
-# %%
-%%writefile fsdp.py
-import torch
-import torch.distributed as dist
-import torch.nn.functional as F
-from common import build, make_batch
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-
-
-def prove(rank, size):
-    (x, y), mesh = make_batch(), init_device_mesh("cpu", (size,))
-    torch.manual_seed(0)
-    whole = build()
-    F.cross_entropy(whole(x), y).backward()
-    torch.manual_seed(0)
-    model = fully_shard(build(), mesh=mesh)
-    F.cross_entropy(model(x[rank::size]), y[rank::size]).backward()
-    pairs = zip(model.parameters(), whole.parameters(), strict=True)
-    gaps = [(p.grad.full_tensor() - q.grad).abs().max() for p, q in pairs]
-    held = sum(p.to_local().numel() for p in model.parameters())
-    total = sum(p.numel() for p in whole.parameters())
-    print(f"I hold {held} of {total} parameters")
-    return {"gap": max(gaps).item(), "held": held / total}
-
-# %% tags=["nbval-check-output"]
-torchrun("prove.py", "fsdp").show()
-found = torch.load("found.pt")
-claim("FSDP: the gradients are those of one process (tolerance 1e-12)", found["gap"] < 1e-12)
-claim("each process holds about half of the parameters (from 40 to 60 %)", 0.4 < found["held"] < 0.6)
