@@ -1,0 +1,163 @@
+"""Start real processes with torchrun, show each rank's output apart, and leave none behind."""
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from course_utils.errors import CourseError
+
+__all__ = ["Ranks", "find_free_port", "torchrun"]
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """What the ranks of one job printed, in the order of their ranks; the time is in seconds."""
+
+    outputs: tuple[str, ...]
+    time_s: float
+
+    def show(self) -> None:
+        """Print every rank's lines apart, rank 0 first."""
+        for rank, output in enumerate(self.outputs):
+            for line in output.splitlines():
+                print(f"[rank {rank}] {line}")
+
+
+def find_free_port() -> int:
+    """A port of the loopback that nobody uses at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _require_free(port: int) -> int:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            raise CourseError(
+                f"port {port} is in use: choose another, or none and a free one is taken"
+            ) from None
+    return port
+
+
+def _command(script: Path, arguments: tuple, logs: Path, options: dict[str, object]) -> list[str]:
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+    logging = [
+        f"--log-dir={logs}",
+        "--redirects=3",
+        "--monitor-interval=0.1",
+        "--shutdown-timeout=2",
+    ]
+    run = [sys.executable, "-m", "torch.distributed.run"]
+    return [*run, *flags, *logging, str(script), *map(str, arguments)]
+
+
+def _end(agents: list[subprocess.Popen]) -> None:
+    """Kill the agents and all that they started: workers lead sessions of their own."""
+    family = []
+    for agent in agents:
+        try:
+            family += [*psutil.Process(agent.pid).children(recursive=True)]
+        except psutil.NoSuchProcess:  # it has ended
+            continue
+    for process in [*agents, *family]:
+        try:
+            process.kill()
+        except (psutil.NoSuchProcess, ProcessLookupError):
+            continue
+    for agent in agents:
+        agent.wait()
+
+
+def _read(logs: list[Path], name: str) -> list[str]:
+    """The last attempt's file ``name`` of every rank, node by node."""
+    found = []
+    for folder in logs:
+        attempts = sorted(folder.glob("*/attempt_*"), key=lambda path: int(path.name[8:]))
+        ranks = sorted(attempts[-1].iterdir(), key=lambda path: int(path.name)) if attempts else []
+        found += [(rank / name).read_text(errors="replace") for rank in ranks]
+    return found
+
+
+def _last_line(texts: list[str]) -> str:
+    lines = [line for text in texts for line in text.splitlines() if line.strip()]
+    return lines[-1].strip() if lines else "nothing was printed"
+
+
+def _find_reason(errors: list[str], agents: list[str]) -> str:
+    """The line that says what went wrong: a rank's error, or else what torchrun says."""
+    for text in errors:
+        raised = [line for line in text.splitlines() if "Error" in line and line[:1].strip()]
+        if raised:
+            return raised[-1].split("]:", 1)[-1].strip()
+    return _last_line(agents)
+
+
+def torchrun(
+    script: Path | str,
+    *arguments: object,
+    processes: int = 2,
+    nodes: int = 1,
+    max_restarts: int = 0,
+    port: int | None = None,
+    time_limit_s: float = 120,
+    environment: Mapping[str, str] | None = None,
+) -> Ranks:
+    """Run ``script`` in ``processes`` processes on each of ``nodes`` agents of this machine.
+
+    No process outlives the call, whatever happens: a job that does not end within the limit is
+    killed with all that it started.
+
+    Args:
+        arguments: of the script.
+        nodes: so many agents meet on the loopback, as machines would on a network.
+        max_restarts: how often the whole group is started again after a rank has failed.
+        port: of the rendezvous; None: a free one.
+        environment: variables on top of this process's own.
+
+    Raises:
+        CourseError: a rank failed, the job did not end, or the port is in use.
+    """
+    meeting = f"127.0.0.1:{_require_free(port) if port else find_free_port()}"
+    options = {"nnodes": nodes, "nproc_per_node": processes, "max_restarts": max_restarts}
+    options |= {"rdzv_backend": "c10d", "rdzv_endpoint": meeting, "rdzv_id": "course"}
+    options |= {"rdzv_conf": "join_timeout=60,last_call_timeout=1", "local_addr": "127.0.0.1"}
+    # a store of its own for every start of the group: in the shared one a restarted rank can find
+    # the address of the rank that died, and waits for it
+    own_store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    variables = os.environ | {"OMP_NUM_THREADS": "1"} | own_store | dict(environment or {})
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        logs = [Path(folder) / f"node{number}" for number in range(nodes)]
+        says = [Path(folder) / f"agent{number}.log" for number in range(nodes)]
+        agents = []
+        try:
+            for log, said in zip(logs, says, strict=True):
+                command = _command(Path(script), arguments, log, options)
+                with said.open("w") as file:
+                    agents.append(
+                        subprocess.Popen(command, env=variables, stdout=file, stderr=file)
+                    )
+            for agent in agents:
+                agent.wait(max(0.1, start + time_limit_s - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            last = _last_line(_read(logs, "stdout.log"))
+            raise CourseError(
+                f"{Path(script).name} did not end within {time_limit_s:g} s and was stopped (its "
+                f"last line: {last}): does a rank wait for one that never comes?"
+            ) from None
+        finally:
+            _end(agents)
+        if any(agent.returncode for agent in agents):
+            reason = _find_reason(_read(logs, "stderr.log"), [path.read_text() for path in says])
+            raise CourseError(f"{Path(script).name} failed: {reason}")
+        return Ranks(tuple(_read(logs, "stdout.log")), time.monotonic() - start)

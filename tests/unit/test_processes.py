@@ -1,0 +1,81 @@
+import socket
+import textwrap
+
+import psutil
+import pytest
+
+from course_utils.errors import CourseError
+from course_utils.processes import torchrun
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(body, name="job.py"):
+        path = tmp_path / name
+        head = "import os, sys, time\nrank = int(os.environ['RANK'])\n"
+        path.write_text(head + textwrap.dedent(body))
+        return path
+
+    return write
+
+
+def count_left(script):
+    """Processes of this machine whose command names the script."""
+    found = 0
+    for process in psutil.process_iter(["cmdline"]):
+        found += any(str(script) in word for word in process.info["cmdline"] or [])
+    return found
+
+
+def test_outputs_come_apart_in_the_order_of_ranks(write, capsys):
+    job = write("print('I am', rank, 'of', os.environ['WORLD_SIZE'], *sys.argv[1:])")
+    ranks = torchrun(job, "x", 7)
+    assert ranks.outputs == ("I am 0 of 2 x 7\n", "I am 1 of 2 x 7\n")
+    ranks.show()
+    assert capsys.readouterr().out == "[rank 0] I am 0 of 2 x 7\n[rank 1] I am 1 of 2 x 7\n"
+    assert not count_left(job)
+
+
+def test_two_agents_make_one_job(write):
+    ranks = torchrun(write("print(rank, os.environ['WORLD_SIZE'])"), processes=1, nodes=2)
+    assert sorted(ranks.outputs) == ["0 2\n", "1 2\n"]
+
+
+def test_a_failing_rank_is_one_line(write):
+    job = write("if rank: raise ValueError('no such colour')")
+    with pytest.raises(CourseError, match=r"failed: ValueError: no such colour") as found:
+        torchrun(job)
+    assert "\n" not in str(found.value)
+    assert not count_left(job)
+
+
+def test_a_job_that_hangs_is_ended_with_all_its_processes(write):
+    job = write("print('waiting', flush=True); time.sleep(1000)")
+    with pytest.raises(CourseError, match=r"did not end within 6 s .* waiting"):
+        torchrun(job, time_limit_s=6)
+    assert not count_left(job)
+
+
+def test_a_port_in_use_is_one_line(write):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        with pytest.raises(CourseError, match=r"port .* in use: choose another"):
+            torchrun(write("pass"), port=other.getsockname()[1], time_limit_s=60)
+
+
+def test_a_restart_begins_the_whole_group_again(write, tmp_path):
+    job = write(
+        "attempt = int(os.environ['TORCHELASTIC_RESTART_COUNT'])\n"
+        "print('attempt', attempt, flush=True)\n"
+        "if rank == 1 and attempt == 0: os.kill(os.getpid(), 9)\n"
+        "time.sleep(1)"
+    )
+    assert torchrun(job, max_restarts=2).outputs == ("attempt 1\n", "attempt 1\n")
+
+
+def test_an_interface_that_is_not_there_is_one_line(write):
+    job = write("import torch.distributed as dist; dist.init_process_group('gloo')")
+    with pytest.raises(CourseError, match="nope0") as found:
+        torchrun(job, environment={"GLOO_SOCKET_IFNAME": "nope0"})
+    assert "\n" not in str(found.value)
