@@ -37,7 +37,7 @@ execute: setup
 	$(BIN)/course run --profile quick --force --store
 
 bench: setup
-	$(BIN)/python benchmarks/fit_overhead.py
+	$(BIN)/python benchmarks/fit_overhead.py && $(BIN)/python benchmarks/loaders.py
 
 lock: setup
 	$(BIN)/uv pip compile pyproject.toml --extra dali --extra dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --quiet --custom-compile-command 'make lock' -o requirements.lock

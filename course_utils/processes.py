@@ -1,6 +1,8 @@
 """Start real processes with torchrun, show each rank's output apart, and leave none behind."""
 
 import os
+import re
+import signal
 import socket
 import subprocess
 import sys
@@ -94,12 +96,27 @@ def _last_line(texts: list[str]) -> str:
 
 
 def _find_reason(errors: list[str], agents: list[str]) -> str:
-    """The line that says what went wrong: a rank's error, or else what torchrun says."""
+    """One line on what went wrong, and its cure where we know one."""
+    pattern = r"rank +: (\d+).*\n +exitcode +: -(\d+)"
+    ends = [found for text in agents for found in re.findall(pattern, text)]
+    for rank, number in ends:
+        if int(number) not in (signal.SIGTERM, signal.SIGABRT):  # torchrun's own; an error's
+            name = signal.Signals(int(number)).name
+            return (
+                f"rank {rank} was killed ({name}; out of memory?): give max_restarts, and the "
+                "group starts again from its last checkpoint"
+            )
     for text in errors:
-        raised = [line for line in text.splitlines() if "Error" in line and line[:1].strip()]
-        if raised:
-            return raised[-1].split("]:", 1)[-1].strip()
-    return _last_line(agents)
+        if absent := re.search(r"Unable to find address for: (\S+)", text):
+            known = ", ".join(name for _, name in socket.if_nameindex())
+            return (
+                f"there is no network interface {absent[1]}: set GLOO_SOCKET_IFNAME to one of "
+                f"{known}"
+            )
+    pattern = r"^(?:\[rank\d+\]: )?((?:[\w.]*(?:Error|Exception|Interrupt)\b|  what\(\):).*)"
+    raised = [line.strip() for text in errors for line in re.findall(pattern, text, re.MULTILINE)]
+    own = [line for line in raised if "by peer" not in line]  # the others only lost a rank
+    return (own or raised or [_last_line(errors or agents)])[0]
 
 
 def torchrun(
@@ -125,8 +142,10 @@ def torchrun(
         environment: variables on top of this process's own.
 
     Raises:
-        CourseError: a rank failed, the job did not end, or the port is in use.
+        CourseError: no such script, a rank failed, the job did not end, or the port is in use.
     """
+    if not Path(script).is_file():
+        raise CourseError(f"there is no script {script} here: write it first, or give its path")
     meeting = f"127.0.0.1:{_require_free(port) if port else find_free_port()}"
     options = {"nnodes": nodes, "nproc_per_node": processes, "max_restarts": max_restarts}
     options |= {"rdzv_backend": "c10d", "rdzv_endpoint": meeting, "rdzv_id": "course"}

@@ -9,6 +9,7 @@ from course_utils.measure import (
     Throughput,
     calibration_error,
     count_parameters,
+    loading_rate,
     measure_step,
     time_calls,
 )
@@ -20,6 +21,24 @@ def test_count_parameters():
     model.bias.requires_grad_(False)
     assert count_parameters(model) == 55
     assert count_parameters(model, trainable=True) == 50
+
+
+def test_loading_rate_counts_the_epochs_after_the_first(monkeypatch):
+    now, epochs = [0.0], []
+
+    def batches():
+        for size in (3, 2):
+            now[0] += 0.5 if epochs[1:] else 100.0  # seconds; the first epoch is slow
+            yield torch.zeros(size, 1), torch.zeros(size)
+
+    class Loader:
+        def __iter__(self):
+            epochs.append(1)
+            return batches()
+
+    monkeypatch.setattr("course_utils.measure.time.perf_counter", lambda: now[0])
+    assert loading_rate(Loader(), epochs=3) == pytest.approx(15 / 3)
+    assert len(epochs) == 4
 
 
 def test_calibration_error_by_hand():

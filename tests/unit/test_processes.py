@@ -76,6 +76,31 @@ def test_a_restart_begins_the_whole_group_again(write, tmp_path):
 
 def test_an_interface_that_is_not_there_is_one_line(write):
     job = write("import torch.distributed as dist; dist.init_process_group('gloo')")
-    with pytest.raises(CourseError, match="nope0") as found:
+    with pytest.raises(CourseError, match=r"no network interface nope0: set GLOO_SOCKET") as found:
         torchrun(job, environment={"GLOO_SOCKET_IFNAME": "nope0"})
     assert "\n" not in str(found.value)
+    assert socket.if_nameindex()[0][1] in str(found.value)
+
+
+def test_a_killed_rank_is_one_line(write):
+    """The other rank fails too, as it loses the connection: that is not the reason."""
+    job = write("""
+        import torch.distributed as dist
+        dist.init_process_group("gloo")
+        dist.barrier()
+        if rank == 1: os.kill(os.getpid(), 9)
+        dist.barrier()
+    """)
+    with pytest.raises(CourseError, match=r"rank 1 was killed \(SIGKILL.*give max_restarts"):
+        torchrun(job)
+    assert not count_left(job)
+
+
+def test_torchrun_need_not_be_on_the_path(write, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert torchrun(write("print(rank)"), processes=1).outputs == ("0\n",)
+
+
+def test_a_missing_script_is_one_line():
+    with pytest.raises(CourseError, match=r"no script nowhere\.py here: write it"):
+        torchrun("nowhere.py")

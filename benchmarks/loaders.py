@@ -1,0 +1,63 @@
+"""How many images a second DALI prepares on the CPU, against the albumentations loader.
+
+Both read the same JPEG files and augment as the baseline does, in batches of the profile's size.
+The arms take turns (forth and back), so that what else the machine does hits all alike; a ratio
+is taken within each round.
+
+    python benchmarks/loaders.py [--rounds 9] [--dataset FOLDER]
+"""
+
+import argparse
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from torch.utils.data import DataLoader
+
+from course_utils.dali import DaliLoader
+from course_utils.data import load_data
+from course_utils.hardware import describe_hardware
+from course_utils.jpegs import write_jpegs
+from course_utils.measure import loading_rate
+from course_utils.profiles import load_config
+from course_utils.transforms import seed_worker, train_transform
+
+EPOCHS = 3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--dataset", default="shapes")
+    options = parser.parse_args()
+    config = load_config("quick", dataset=options.dataset)
+    data = load_data(config)
+    with tempfile.TemporaryDirectory() as folder:
+        files = write_jpegs(data.train, Path(folder))
+        augmented = replace(files, transform=train_transform(data.mean, data.std, seed=0))
+        loading = {"batch_size": config.batch_size, "shuffle": True, "drop_last": True}
+        workers = {"num_workers": 2, "persistent_workers": True, "worker_init_fn": seed_worker}
+        arms = {
+            "albumentations": DataLoader(augmented, **loading),
+            "albumentations, 2 workers": DataLoader(augmented, **loading, **workers),
+            "DALI, 1 thread": DaliLoader(files, data.mean, data.std, config.batch_size, threads=1),
+            "DALI, 2 threads": DaliLoader(files, data.mean, data.std, config.batch_size),
+        }
+        rates: dict[str, list[float]] = {arm: [] for arm in arms}
+        for number in range(options.rounds):
+            for arm in list(arms)[:: 1 if number % 2 == 0 else -1]:
+                rates[arm].append(loading_rate(arms[arm], EPOCHS))
+    hardware = describe_hardware()
+    print(f"{data.describe()}, {len(files)} JPEG files, {options.rounds} rounds; {hardware}")
+    first = np.array(rates["albumentations"])
+    for arm, found in rates.items():
+        ratio = np.array(found) / first
+        print(
+            f"{arm:26} {np.median(found):8,.0f} images/s (median) · × {np.median(ratio):.2f} "
+            f"({ratio.min():.2f} to {ratio.max():.2f})"
+        )
+
+
+if __name__ == "__main__":
+    main()

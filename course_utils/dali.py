@@ -1,0 +1,179 @@
+"""The baseline's input pipeline on NVIDIA DALI, for the data seam; runs without a GPU."""
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+from importlib.util import find_spec
+
+import numpy as np
+import torch
+
+from course_utils.errors import CourseError
+from course_utils.jpegs import JpegFiles, read_jpeg
+
+__all__ = ["DaliLoader", "draw_changes", "has_dali", "make_pipeline"]
+
+CHUNK = 8  # training batches that DALI prepares at once: each operator is called for all of them
+Changes = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def has_dali() -> bool:
+    """Whether DALI is installed (it exists for Linux on x86-64 only)."""
+    return bool(find_spec("nvidia")) and bool(find_spec("nvidia.dali"))
+
+
+def draw_changes(rng: np.random.Generator, count: int, size: int) -> Changes:
+    """The random numbers of the baseline's augmentations for ``count`` images of ``size`` pixels.
+
+    Returns three float32 arrays: ``matrices`` ``(count, 2, 3)`` from a place in the new image to
+    the place in the old one (rotation up to 15 degrees, scale up to 10 %, shift up to 8 %; the
+    corner of the first pixel is 0, 0), and per channel ``gain`` and ``offset`` ``(count, 3)`` so
+    that ``gain * image + offset``, in units of 0 to 255, changes channels by up to 20 and
+    brightness and contrast by up to 20 %, each in half of the images.
+    """
+    angle = np.deg2rad(rng.uniform(-15, 15, count))
+    scale = rng.uniform(0.9, 1.1, count)
+    cos, sin = np.cos(angle) / scale, np.sin(angle) / scale
+    turn = np.stack([np.stack([cos, -sin], -1), np.stack([sin, cos], -1)], 1)
+    center = size / 2 + rng.uniform(-0.08, 0.08, (count, 2)) * size  # of the new image's content
+    shift = size / 2 - np.einsum("nij,nj->ni", turn, center)
+    channels = rng.uniform(-20, 20, (count, 3)) * (rng.random((count, 1)) < 0.5)
+    on = rng.random((count, 1)) < 0.5
+    gain = np.repeat(1 + rng.uniform(-0.2, 0.2, (count, 1)) * on, 3, axis=1)
+    offset = gain * channels + 255 * rng.uniform(-0.2, 0.2, (count, 1)) * on
+    matrices = np.concatenate([turn, shift[:, :, None]], axis=2)
+    return tuple(array.astype(np.float32) for array in (matrices, gain, offset))
+
+
+def make_pipeline(files: JpegFiles, mean, std, draw, *, shard=(0, 1), gpu=False, **options):
+    """A DALI pipeline of normalised images ``(3, H, W)`` float32 and targets ``(1,)`` int32.
+
+    Args:
+        mean, std: of each channel, in units of 255.
+        draw: ``() -> (matrices, gain, offset)`` for one batch, see `draw_changes`; None: neither
+            augment nor shuffle.
+        shard: ``(rank, number of ranks)``.
+        gpu: decode and augment on a GPU.
+        options: of DALI's pipelines: ``batch_size``, ``num_threads``, ``device_id``, ``seed``.
+    """
+    from nvidia.dali import fn, pipeline_def, types
+
+    def change() -> Changes:
+        matrices, gain, offset = draw()
+        return matrices, -offset / gain, 1 / gain  # gain x + offset as (x - mean) / std
+
+    order = {"shuffle_after_epoch": True, "shuffle_after_epoch_seed": options["seed"]}
+
+    @pipeline_def
+    def pipeline():
+        codes, targets = fn.readers.file(
+            name="Reader",
+            files=[str(path) for path in files.paths],
+            labels=list(files.targets),
+            shard_id=shard[0],
+            num_shards=shard[1],
+            pad_last_batch=True,  # as many batches in every shard
+            **({"stick_to_shard": True} if draw is None else order),
+        )
+        images = fn.decoders.image(codes, device="mixed" if gpu else "cpu")
+        if draw is not None:
+            matrices, low, width = fn.external_source(change, num_outputs=3)
+            images = fn.warp_affine(images, matrix=matrices)
+            images = fn.crop_mirror_normalize(  # to uint8, which cuts off at 0 and 255
+                images, mean=low, std=width, dtype=types.UINT8, output_layout="HWC"
+            )
+        scaled = {"mean": [255 * m for m in mean], "std": [255 * s for s in std]}
+        images = fn.crop_mirror_normalize(images, **scaled, dtype=types.FLOAT, output_layout="CHW")
+        return images, targets.gpu() if gpu else targets
+
+    return pipeline(**options)
+
+
+class DaliLoader:
+    """Batches ``(images (B, 3, H, W) float32, targets (B,) int64)`` of JPEG files, by DALI.
+
+    Args:
+        mean, std: of each channel, in units of 255.
+        seed: of order and augmentations; the same on every rank.
+        train: shuffle, augment, drop a last batch that is not full; else: every image once.
+        threads: of the CPU.
+        shard: ``(rank, number of ranks)``; in training all ranks get as many batches.
+        gpu: decode and augment on the current GPU, where the batches stay.
+
+    Raises:
+        CourseError: DALI is not installed, a file cannot be read, or a rank gets none.
+    """
+
+    def __init__(
+        self,
+        files: JpegFiles,
+        mean: Sequence[float],
+        std: Sequence[float],
+        batch_size: int,
+        *,
+        seed: int = 0,
+        train: bool = True,
+        threads: int = 2,
+        shard: tuple[int, int] = (0, 1),
+        gpu: bool = False,
+    ):
+        if not has_dali():
+            raise CourseError("DALI is not installed: pip install '.[dali]' (Linux on x86-64)")
+        from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
+
+        (rank, ranks), count = shard, len(files)
+        if not 0 <= rank < ranks <= count:
+            raise CourseError(f"rank {rank} of {ranks} gets none of {count} files: use fewer ranks")
+        own = count * (rank + 1) // ranks - count * rank // ranks
+        self.batch_size = min(batch_size, count // ranks)
+        self._length = math.ceil(own / self.batch_size)
+        order, rng = np.arange(count), np.random.default_rng([seed, rank])
+        if train:
+            self._length = math.ceil(count / ranks) // self.batch_size
+            order = np.random.default_rng(seed).permutation(count)  # DALI shuffles later epochs
+        paths, targets = (tuple(kept[i] for i in order) for kept in (files.paths, files.targets))
+        chunk, size = CHUNK * self.batch_size, len(read_jpeg(paths[0]))
+        pipeline = make_pipeline(
+            JpegFiles(paths, targets),
+            mean,
+            std,
+            partial(draw_changes, rng, chunk, size) if train else None,
+            shard=shard,
+            gpu=gpu,
+            batch_size=chunk,
+            num_threads=threads,
+            device_id=torch.cuda.current_device() if gpu else None,
+            seed=seed,
+        )
+        policy = LastBatchPolicy.FILL if train else LastBatchPolicy.PARTIAL
+        options = {"reader_name": "Reader", "auto_reset": True, "last_batch_policy": policy}
+        try:
+            self._chunks = DALIGenericIterator([pipeline], ["images", "targets"], **options)
+        except RuntimeError as error:  # it prepares the first batches at once
+            raise _translate(error) from None
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        left = self._length
+        try:
+            for (chunk,) in self._chunks:
+                parts = (chunk["images"], chunk["targets"].flatten().long())
+                for batch in zip(*(part.split(self.batch_size) for part in parts), strict=True):
+                    if left:
+                        yield batch
+                    left = max(0, left - 1)
+        except GeneratorExit:  # who stops early begins the next epoch anew
+            while next(self._chunks, None):
+                pass
+            raise
+        except RuntimeError as error:
+            raise _translate(error) from None
+
+
+def _translate(error: RuntimeError) -> CourseError:
+    """DALI's report of many lines as one that names the cure."""
+    report = str(error).rpartition("encountered:")[2]
+    lines = [line.strip() for line in report.splitlines() if line.strip()]
+    return CourseError(f"DALI cannot read the images, write them again: {lines[0]}")

@@ -1,0 +1,163 @@
+import numpy as np
+import pytest
+import torch
+from torchvision.io import ImageReadMode, decode_image
+
+from course_utils import dali
+from course_utils.data import Images
+from course_utils.errors import CourseError
+from course_utils.jpegs import JpegFiles, write_jpegs
+
+needs_dali = pytest.mark.skipif(not dali.has_dali(), reason="DALI is not installed")
+MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
+LEVELS = ((0, 0, 0), (1 / 255,) * 3)  # mean and std that leave 0 to 255
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """45 images whose targets are their own numbers, so that a batch tells whom it holds."""
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (45, 4, 4, 3), dtype=np.uint8).repeat(8, 1).repeat(8, 2)
+    return write_jpegs(Images(images, np.arange(45)), tmp_path_factory.mktemp("jpegs"))
+
+
+@pytest.fixture(scope="module")
+def decoded(files):
+    return torch.stack([decode_image(str(path), ImageReadMode.RGB) for path in files.paths]).float()
+
+
+def take(loader):
+    """All images and targets of one epoch."""
+    return tuple(torch.cat(parts) for parts in zip(*loader, strict=True))
+
+
+@needs_dali
+def test_without_augmentation_it_is_decode_and_normalise(files, decoded):
+    loader = dali.DaliLoader(files, MEAN, STD, 16, train=False)
+    mean, std = (torch.tensor(values)[:, None, None] for values in (MEAN, STD))
+    for _ in range(2):  # epochs
+        batches = list(loader)
+        assert [len(targets) for _, targets in batches] == [16, 16, 13]
+        images, targets = take(batches)
+        assert targets.tolist() == list(range(45))
+        torch.testing.assert_close(images, (decoded / 255 - mean) / std, atol=1e-5, rtol=0)
+
+
+@needs_dali
+def test_batches_are_the_baselines(files):
+    loader = dali.DaliLoader(files, MEAN, STD, 16)
+    assert len(loader) == 2
+    for images, targets in loader:
+        assert (images.shape, images.dtype) == ((16, 3, 32, 32), torch.float32)
+        assert (targets.shape, targets.dtype) == ((16,), torch.int64)
+    assert len(list(dali.DaliLoader(files, MEAN, STD, 1000))) == 1  # fewer images than a batch
+
+
+@needs_dali
+def test_an_epoch_sees_each_image_once_in_an_order_of_its_own(files):
+    loader = dali.DaliLoader(files, MEAN, STD, 5, seed=1)
+    epochs = [take(loader)[1].tolist() for _ in range(3)]
+    assert all(sorted(epoch) == list(range(45)) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in [*epochs, list(range(45))]}) == 4
+
+
+@needs_dali
+def test_the_same_seed_repeats_and_another_does_not(files):
+    def epochs(seed, threads):
+        loader = dali.DaliLoader(files, MEAN, STD, 16, seed=seed, threads=threads)
+        return torch.stack([take(loader)[0] for _ in range(2)])
+
+    first = epochs(3, threads=1)
+    assert torch.equal(first, epochs(3, threads=2))
+    assert not torch.equal(first, epochs(4, threads=1))
+    assert not torch.equal(first[0], first[1])
+
+
+@needs_dali
+@pytest.mark.parametrize("count", [45, 41, 33])
+def test_shards_are_disjoint_and_equal_in_batches(files, count):
+    """With 33 images and batches of 16 one shard alone would have a batch more."""
+    part = JpegFiles(files.paths[:count], files.targets[:count])
+    loaders = [dali.DaliLoader(part, MEAN, STD, 16, shard=(rank, 2)) for rank in range(2)]
+    for _ in range(2):
+        (images, first), (others, second) = (take(loader) for loader in loaders)
+        assert len(first) == len(second) == len(loaders[0]) * 16
+        assert not set(first.tolist()) & set(second.tolist())
+        assert not torch.equal(images, others)
+    loaders = [
+        dali.DaliLoader(part, MEAN, STD, 16, train=False, shard=(rank, 2)) for rank in range(2)
+    ]
+    for _ in range(2):
+        seen = torch.cat([take(loader)[1] for loader in loaders])
+        assert sorted(seen.tolist()) == list(range(count))
+
+
+@needs_dali
+def test_who_stops_early_begins_the_next_epoch_anew(files):
+    loader = dali.DaliLoader(files, MEAN, STD, 5)
+    for _ in loader:
+        break
+    assert sorted(take(loader)[1].tolist()) == list(range(45))
+
+
+@needs_dali
+def test_changes_are_those_that_were_drawn(files, decoded):
+    """Against a matrix product at each pixel, and the middle of albumentations' images."""
+    images, targets = take(dali.DaliLoader(files, *LEVELS, 5, seed=2))
+    rng = np.random.default_rng([2, 0])
+    drawn = [dali.draw_changes(rng, 40, 32) for _ in range(2)]
+    matrices, gain, offset = (
+        torch.from_numpy(np.concatenate(part)) for part in zip(*drawn, strict=True)
+    )
+    place = torch.stack(torch.meshgrid(torch.arange(32), torch.arange(32), indexing="xy")) + 0.5
+    grid = torch.einsum("nij,jyx->nyxi", matrices[:, :, :2], place)
+    grid = (grid + matrices[:, None, None, :, 2]) / 16 - 1
+    moved = torch.nn.functional.grid_sample(
+        decoded[targets], grid[:45], padding_mode="border", align_corners=False
+    )
+    gain, offset = (part[:45, :, None, None] for part in (gain, offset))
+    expected = (moved * gain + offset).clamp(0, 255)
+    assert (images - expected).abs().max() < 2  # rounded to whole numbers twice
+    assert ((images == 0) | (images == 255)).any(), "nothing was cut off"
+
+
+def test_drawn_changes_have_the_baselines_ranges():
+    matrices, gain, offset = dali.draw_changes(np.random.default_rng(0), 4000, 32)
+    turn, shift = matrices[:, :, :2], matrices[:, :, 2]
+    scale = 1 / np.sqrt(np.linalg.det(turn))
+    angle = np.rad2deg(np.arctan2(turn[:, 1, 0], turn[:, 0, 0]))
+    center = np.linalg.solve(turn, (16 - shift)[..., None])[..., 0]  # comes from the middle
+    for values, limit, middle in ((scale, 0.1, 1), (angle, 15, 0), (center, 0.08 * 32, 16)):
+        assert np.abs(values - middle).max() <= limit * 1.001
+        assert np.abs(values - middle).max() > limit * 0.98
+        assert abs(values.mean() - middle) < limit / 20
+    assert gain.min() > 0.799
+    assert gain.max() < 1.201
+    assert 0.45 < (gain[:, 0] == 1).mean() < 0.55
+    assert 0.2 < (offset == 0).all(axis=1).mean() < 0.3
+    assert 0.45 < (offset[:, 0] == offset[:, 1]).mean() < 0.55  # channels apart in half of them
+    assert np.abs(offset).max() < 1.2 * 20 + 51
+
+
+@needs_dali
+def test_files_that_cannot_be_read_are_one_line(files, tmp_path):
+    for content in (b"not an image", None):
+        path = tmp_path / "x.jpg"
+        path.write_bytes(content) if content else path.unlink()
+        broken = JpegFiles((*files.paths[:3], path), files.targets[:4])
+        with pytest.raises(CourseError, match="write them again") as found:
+            list(dali.DaliLoader(broken, MEAN, STD, 2, train=False))
+        assert "\n" not in str(found.value)
+
+
+@needs_dali
+def test_a_rank_without_files_is_one_line(files):
+    few = JpegFiles(files.paths[:2], files.targets[:2])
+    with pytest.raises(CourseError, match="rank 0 of 3 gets none of 2 files: use fewer"):
+        dali.DaliLoader(few, MEAN, STD, 2, shard=(0, 3))
+
+
+def test_without_dali_there_is_a_cure(files, monkeypatch):
+    monkeypatch.setattr(dali, "has_dali", lambda: False)
+    with pytest.raises(CourseError, match=r"not installed: pip install '\.\[dali\]'"):
+        dali.DaliLoader(files, MEAN, STD, 2)
