@@ -7,8 +7,10 @@ invariant fail.
 
 import itertools
 import math
+import tempfile
 from collections import Counter
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -19,7 +21,9 @@ from torch.optim import SGD
 from torch.utils.checkpoint import checkpoint
 from torchvision.transforms import v2
 
+from course_utils.dali import DaliLoader, has_dali
 from course_utils.freezing import freeze_before
+from course_utils.jpegs import write_jpegs
 from course_utils.schedules import warmup_cosine
 from course_utils.training import fit
 
@@ -46,6 +50,24 @@ def checkpoint_blocks(model):
     return model
 
 
+class ReadByDali:
+    """The data seam: the training images as JPEG files, read by DALI; keeps what it delivers."""
+
+    def __init__(self, data, seed):
+        self.folder = tempfile.TemporaryDirectory()
+        files = write_jpegs(data.train, Path(self.folder.name))
+        self.loader = DaliLoader(files, data.mean, data.std, data.batch_size, seed=seed)
+        self.delivered = []
+
+    def __len__(self):
+        return len(self.loader)
+
+    def __iter__(self):
+        for batch in self.loader:
+            self.delivered.append(batch)
+            yield batch
+
+
 TECHNIQUES = {
     "mixup": {"batch_transform": v2.MixUp(alpha=1.0, num_classes=CLASSES)},
     "CutMix": {"batch_transform": v2.CutMix(alpha=1.0, num_classes=CLASSES)},
@@ -57,6 +79,8 @@ TECHNIQUES = {
     "accumulation": {"trainer": {"accumulate_grad_batches": WINDOW}},
     "checkpointing": {"model_transform": checkpoint_blocks},
 }
+if has_dali():
+    TECHNIQUES["DALI"] = {"train_loader": ReadByDali}
 
 
 class Record:
@@ -72,6 +96,10 @@ class Record:
         self.models = [value for _, slot, value in slots if slot == "model_transform"]
         self.transforms = {name: value for name, slot, value in slots if slot == "batch_transform"}
         self.trainer = {"accelerator": "cpu"}
+        self.data, self.loaders = (
+            data,
+            [value for _, slot, value in slots if slot == "train_loader"],
+        )
         for _, slot, value in slots:
             self.trainer |= value if slot == "trainer" else {}
         self.inner_loss = losses[0] if losses else F.cross_entropy
@@ -84,6 +112,7 @@ class Record:
             batch_transform=self.change_batch if self.transforms else None,
             model_transform=self.change_model,
             trainer=self.trainer,
+            train_loader=self.make_loader,
         )
         self.after = self.run.model.state_dict()
         self.moved = {
@@ -99,6 +128,11 @@ class Record:
     def steps(self):
         """How many optimizer steps there should be."""
         return math.ceil(BATCHES / self.trainer.get("accumulate_grad_batches", 1))
+
+    def make_loader(self, data, seed):
+        [make] = self.loaders or [type(data).train_loader]
+        self.loader = make(data, seed)
+        return self.loader
 
     def make_optimizer(self, parameters):
         optimizer = SGD(parameters, lr=PEAK)
@@ -208,6 +242,21 @@ def check_checkpointing(record):
     assert any(name.startswith("layer4") for name in record.moved)
 
 
+def check_dali(record):
+    """The first that changes a batch, or the loss, gets DALI's batches: every image once."""
+    images, targets = (list(part) for part in zip(*record.loader.delivered, strict=True))
+    assert sorted(torch.cat(targets).tolist()) == sorted(record.data.train.targets)
+    assert len({image.sum().item() for batch in images for image in batch}) == len(
+        record.data.train
+    )
+    for name in list(record.transforms)[:1]:
+        for batch, ((before, _), _) in zip(images, record.batches[name], strict=True):
+            assert torch.equal(batch, before)
+    if not record.transforms:
+        for batch, (_, used, _) in zip(targets, record.losses, strict=True):
+            assert torch.equal(batch, used)
+
+
 INVARIANTS = {
     "mixup": check_mixup,
     "CutMix": check_cutmix,
@@ -218,6 +267,7 @@ INVARIANTS = {
     "bf16": check_bf16,
     "accumulation": check_accumulation,
     "checkpointing": check_checkpointing,
+    "DALI": check_dali,
 }
 
 
@@ -344,6 +394,15 @@ class NoMean(Callback):
             parameter.grad = None if parameter.grad is None else WINDOW * parameter.grad
 
 
+class RepeatABatch(ReadByDali):
+    """In place of the last one: what a pipeline does that fills up its last batch."""
+
+    def __iter__(self):
+        batches = list(super().__iter__())
+        self.delivered[-1] = batches[0]
+        yield from self.delivered
+
+
 FAULTS = [
     ("mixup", "batch_transform", permute_images_only),
     ("mixup", "batch_transform", swap_lam),
@@ -362,6 +421,8 @@ FAULTS = [
     ("checkpointing", "model_transform", freeze_then_reenter),
     ("checkpointing", "model_transform", checkpoint_nothing),
 ]
+if has_dali():
+    FAULTS.append(("DALI", "train_loader", RepeatABatch))
 
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
