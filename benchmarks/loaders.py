@@ -23,7 +23,7 @@ from course_utils.measure import loading_rate
 from course_utils.profiles import load_config
 from course_utils.transforms import seed_worker, train_transform
 
-EPOCHS = 3
+SECONDS = 1.0  # of one measurement
 
 
 def main() -> None:
@@ -47,7 +47,7 @@ def main() -> None:
         rates: dict[str, list[float]] = {arm: [] for arm in arms}
         for number in range(options.rounds):
             for arm in list(arms)[:: 1 if number % 2 == 0 else -1]:
-                rates[arm].append(loading_rate(arms[arm], EPOCHS))
+                rates[arm].append(loading_rate(arms[arm], SECONDS))
     hardware = describe_hardware()
     print(f"{data.describe()}, {len(files)} JPEG files, {options.rounds} rounds; {hardware}")
     first = np.array(rates["albumentations"])

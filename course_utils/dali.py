@@ -11,38 +11,51 @@ import torch
 from course_utils.errors import CourseError
 from course_utils.jpegs import JpegFiles, read_jpeg
 
-__all__ = ["DaliLoader", "draw_changes", "has_dali", "make_pipeline"]
+__all__ = ["CHUNK", "DaliLoader", "affine_matrices", "draw_changes", "has_dali", "make_pipeline"]
 
 CHUNK = 8  # training batches that DALI prepares at once: each operator is called for all of them
 Changes = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def has_dali() -> bool:
-    """Whether DALI is installed (it exists for Linux on x86-64 only)."""
+    """Whether DALI is installed (the course installs it on Linux, x86-64)."""
     return bool(find_spec("nvidia")) and bool(find_spec("nvidia.dali"))
+
+
+def affine_matrices(angle, scale, shift, size: int) -> np.ndarray:
+    """``(N, 2, 3)``: from a place in a new image of ``size`` pixels to its place in the old one.
+
+    The old image is scaled and then turned about its middle, and moved. The corner of the first
+    pixel is 0, 0, and x comes first.
+
+    Args:
+        angle: ``(N,)`` in degrees, as albumentations turns.
+        scale, shift: ``(N, 2)`` for x and y, the shift in pixels.
+    """
+    angle = np.deg2rad(angle)
+    rows = [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]
+    turn = np.moveaxis(rows, 2, 0) / np.asarray(scale)[:, :, None]
+    start = size / 2 - np.einsum("nij,nj->ni", turn, size / 2 + np.asarray(shift))
+    return np.concatenate([turn, start[:, :, None]], axis=2).astype(np.float32)
 
 
 def draw_changes(rng: np.random.Generator, count: int, size: int) -> Changes:
     """The random numbers of the baseline's augmentations for ``count`` images of ``size`` pixels.
 
-    Returns three float32 arrays: ``matrices`` ``(count, 2, 3)`` from a place in the new image to
-    the place in the old one (rotation up to 15 degrees, scale up to 10 %, shift up to 8 %; the
-    corner of the first pixel is 0, 0), and per channel ``gain`` and ``offset`` ``(count, 3)`` so
-    that ``gain * image + offset``, in units of 0 to 255, changes channels by up to 20 and
-    brightness and contrast by up to 20 %, each in half of the images.
+    Returns three float32 arrays: ``matrices`` ``(count, 2, 3)``, see `affine_matrices` (rotation
+    up to 15 degrees; scale up to 10 %, each axis its own; shift up to 8 %, in whole pixels), and
+    ``gain`` and ``offset`` ``(count, 3)`` so that ``gain * image + offset``, in units of 0 to
+    255, changes each channel by up to 20, and brightness and contrast by up to 20 %, both in half
+    of the images.
     """
-    angle = np.deg2rad(rng.uniform(-15, 15, count))
-    scale = rng.uniform(0.9, 1.1, count)
-    cos, sin = np.cos(angle) / scale, np.sin(angle) / scale
-    turn = np.stack([np.stack([cos, -sin], -1), np.stack([sin, cos], -1)], 1)
-    center = size / 2 + rng.uniform(-0.08, 0.08, (count, 2)) * size  # of the new image's content
-    shift = size / 2 - np.einsum("nij,nj->ni", turn, center)
+    shift = np.trunc(rng.uniform(-0.08, 0.08, (count, 2)) * size)
+    angle, scale = rng.uniform(-15, 15, count), rng.uniform(0.9, 1.1, (count, 2))
     channels = rng.uniform(-20, 20, (count, 3)) * (rng.random((count, 1)) < 0.5)
     on = rng.random((count, 1)) < 0.5
     gain = np.repeat(1 + rng.uniform(-0.2, 0.2, (count, 1)) * on, 3, axis=1)
     offset = gain * channels + 255 * rng.uniform(-0.2, 0.2, (count, 1)) * on
-    matrices = np.concatenate([turn, shift[:, :, None]], axis=2)
-    return tuple(array.astype(np.float32) for array in (matrices, gain, offset))
+    matrices = affine_matrices(angle, scale, shift, size)
+    return matrices, gain.astype(np.float32), offset.astype(np.float32)
 
 
 def make_pipeline(files: JpegFiles, mean, std, draw, *, shard=(0, 1), gpu=False, **options):
@@ -73,6 +86,7 @@ def make_pipeline(files: JpegFiles, mean, std, draw, *, shard=(0, 1), gpu=False,
             shard_id=shard[0],
             num_shards=shard[1],
             pad_last_batch=True,  # as many batches in every shard
+            dont_use_mmap=True,  # to map a file costs more than to read a small one
             **({"stick_to_shard": True} if draw is None else order),
         )
         images = fn.decoders.image(codes, device="mixed" if gpu else "cpu")
@@ -91,6 +105,8 @@ def make_pipeline(files: JpegFiles, mean, std, draw, *, shard=(0, 1), gpu=False,
 
 class DaliLoader:
     """Batches ``(images (B, 3, H, W) float32, targets (B,) int64)`` of JPEG files, by DALI.
+
+    One epoch at a time: who stops early pays for reading the rest of it.
 
     Args:
         mean, std: of each channel, in units of 255.
@@ -118,7 +134,9 @@ class DaliLoader:
         gpu: bool = False,
     ):
         if not has_dali():
-            raise CourseError("DALI is not installed: pip install '.[dali]' (Linux on x86-64)")
+            raise CourseError("DALI is not installed: pip install '.[dali]' (Linux, x86-64)")
+        if threads < 1:
+            raise CourseError(f"DALI cannot work with {threads} threads: give it 1 or more")
         from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
 
         (rank, ranks), count = shard, len(files)

@@ -53,12 +53,12 @@ class JpegFiles(Dataset):
         return image, self.targets[index]
 
 
-def write_jpegs(images: Images, folder: Path, quality: int = 95) -> JpegFiles:
+def write_jpegs(images: Images, folder: Path | str, quality: int = 95) -> JpegFiles:
     """Write every image as a JPEG file into ``folder``, and the list of them last."""
     import cv2
 
+    folder, lines = Path(folder), []
     folder.mkdir(parents=True, exist_ok=True)
-    lines = []
     for number, (image, target) in enumerate(zip(images.images, images.targets, strict=True)):
         _, code = cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])
         (folder / f"{number:05d}.jpg").write_bytes(code.tobytes())
@@ -67,7 +67,7 @@ def write_jpegs(images: Images, folder: Path, quality: int = 95) -> JpegFiles:
     return open_jpegs(folder)
 
 
-def open_jpegs(folder: Path) -> JpegFiles:
+def open_jpegs(folder: Path | str) -> JpegFiles:
     """The JPEG files of a folder that `write_jpegs` wrote, in the order of its list.
 
     Raises:

@@ -42,17 +42,19 @@ def time_calls(call: Callable[[], object], device: torch.device) -> float:
     return statistics.median(times[1:])
 
 
-def loading_rate(batches: Iterable, epochs: int = 1) -> float:
+def loading_rate(batches: Iterable, seconds: float = 0.5) -> float:
     """Images a second that ``batches`` of ``(images, targets)`` delivers, a first epoch excluded.
 
-    Nobody trains meanwhile: it is the most that a training could get.
+    Nobody trains meanwhile: it is the most that a training could get. Whole epochs are counted,
+    for ``seconds`` at least, so that what was prepared before the clock started weighs little.
     """
-    for _ in batches:
-        continue
+    for images, _ in batches:
+        synchronize(images.device)
     count, start = 0, time.perf_counter()
-    for _ in range(epochs):
+    while time.perf_counter() < start + seconds:
         for images, _ in batches:
             count += len(images)
+        synchronize(images.device)
     return count / (time.perf_counter() - start)
 
 

@@ -8,7 +8,9 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +19,8 @@ import psutil
 from course_utils.errors import CourseError
 
 __all__ = ["Ranks", "find_free_port", "torchrun"]
+
+SAME_CALLS = "do all ranks make the same calls?"
 
 
 @dataclass(frozen=True)
@@ -63,21 +67,15 @@ def _command(script: Path, arguments: tuple, logs: Path, options: dict[str, obje
     return [*run, *flags, *logging, str(script), *map(str, arguments)]
 
 
-def _end(agents: list[subprocess.Popen]) -> None:
+def _end(agents: list[subprocess.Popen], job: str) -> None:
     """Kill the agents and all that they started: workers lead sessions of their own."""
-    family = []
     for agent in agents:
-        try:
-            family += [*psutil.Process(agent.pid).children(recursive=True)]
-        except psutil.NoSuchProcess:  # it has ended
-            continue
-    for process in [*agents, *family]:
-        try:
-            process.kill()
-        except (psutil.NoSuchProcess, ProcessLookupError):
-            continue
-    for agent in agents:
+        agent.kill()  # first, or it would start a killed worker again
         agent.wait()
+    for process in psutil.process_iter(["environ"]):
+        if (process.info["environ"] or {}).get("TORCHELASTIC_RUN_ID") == job:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 def _read(logs: list[Path], name: str) -> list[str]:
@@ -95,28 +93,32 @@ def _last_line(texts: list[str]) -> str:
     return lines[-1].strip() if lines else "nothing was printed"
 
 
-def _find_reason(errors: list[str], agents: list[str]) -> str:
-    """One line on what went wrong, and its cure where we know one."""
+def _find_error(errors: list[str]) -> str | None:
+    """The line that says what went wrong in a rank, with its cure where we know one."""
+    text = "\n".join(errors)
+    if absent := re.search(r"Unable to find address for: (\S+)", text):
+        known = ", ".join(name for _, name in socket.if_nameindex())
+        return f"no network interface {absent[1]}: set GLOO_SOCKET_IFNAME to one of {known}"
+    pattern = r"^(?:\[rank\d+\]: )?((?:[\w.]*(?:Error|Exception|Interrupt)\b|  what\(\):).*)"
+    raised = [line.strip() for line in re.findall(pattern, text, re.MULTILINE)]
+    later = ("by peer", "Timed out waiting")  # what the other ranks see of it
+    own = [line for line in raised if not any(sign in line for sign in later)]
+    if not own and (waited := re.search(r"Timed out waiting (\d+)ms", text)):
+        return f"a rank waited {int(waited[1]) // 1000} s for one that never came: {SAME_CALLS}"
+    return (own or raised or [None])[0]
+
+
+def _find_reason(errors: list[str], outputs: list[str], agents: list[str]) -> str:
+    """One line on why a job failed."""
     pattern = r"rank +: (\d+).*\n +exitcode +: -(\d+)"
-    ends = [found for text in agents for found in re.findall(pattern, text)]
-    for rank, number in ends:
+    for rank, number in [found for text in agents for found in re.findall(pattern, text)]:
         if int(number) not in (signal.SIGTERM, signal.SIGABRT):  # torchrun's own; an error's
             name = signal.Signals(int(number)).name
             return (
-                f"rank {rank} was killed ({name}; out of memory?): give max_restarts, and the "
-                "group starts again from its last checkpoint"
+                f"rank {rank} was killed ({name}; out of memory?): with max_restarts the group "
+                "starts again from its last checkpoint"
             )
-    for text in errors:
-        if absent := re.search(r"Unable to find address for: (\S+)", text):
-            known = ", ".join(name for _, name in socket.if_nameindex())
-            return (
-                f"there is no network interface {absent[1]}: set GLOO_SOCKET_IFNAME to one of "
-                f"{known}"
-            )
-    pattern = r"^(?:\[rank\d+\]: )?((?:[\w.]*(?:Error|Exception|Interrupt)\b|  what\(\):).*)"
-    raised = [line.strip() for text in errors for line in re.findall(pattern, text, re.MULTILINE)]
-    own = [line for line in raised if "by peer" not in line]  # the others only lost a rank
-    return (own or raised or [_last_line(errors or agents)])[0]
+    return _find_error(errors) or f"no error was raised; last line of output: {_last_line(outputs)}"
 
 
 def torchrun(
@@ -146,9 +148,10 @@ def torchrun(
     """
     if not Path(script).is_file():
         raise CourseError(f"there is no script {script} here: write it first, or give its path")
+    job = f"course-{uuid.uuid4().hex}"
     meeting = f"127.0.0.1:{_require_free(port) if port else find_free_port()}"
     options = {"nnodes": nodes, "nproc_per_node": processes, "max_restarts": max_restarts}
-    options |= {"rdzv_backend": "c10d", "rdzv_endpoint": meeting, "rdzv_id": "course"}
+    options |= {"rdzv_backend": "c10d", "rdzv_endpoint": meeting, "rdzv_id": job}
     options |= {"rdzv_conf": "join_timeout=60,last_call_timeout=1", "local_addr": "127.0.0.1"}
     # a store of its own for every start of the group: in the shared one a restarted rank can find
     # the address of the rank that died, and waits for it
@@ -162,21 +165,20 @@ def torchrun(
         try:
             for log, said in zip(logs, says, strict=True):
                 command = _command(Path(script), arguments, log, options)
-                with said.open("w") as file:
-                    agents.append(
-                        subprocess.Popen(command, env=variables, stdout=file, stderr=file)
-                    )
+                with said.open("w") as out:
+                    agents.append(subprocess.Popen(command, env=variables, stdout=out, stderr=out))
             for agent in agents:
                 agent.wait(max(0.1, start + time_limit_s - time.monotonic()))
         except subprocess.TimeoutExpired:
-            last = _last_line(_read(logs, "stdout.log"))
+            reason = _find_error(_read(logs, "stderr.log")) or SAME_CALLS
             raise CourseError(
-                f"{Path(script).name} did not end within {time_limit_s:g} s and was stopped (its "
-                f"last line: {last}): does a rank wait for one that never comes?"
+                f"{Path(script).name} did not end within {time_limit_s:g} s and was stopped: "
+                f"{reason} (last line of output: {_last_line(_read(logs, 'stdout.log'))})"
             ) from None
         finally:
-            _end(agents)
+            _end(agents, job)
         if any(agent.returncode for agent in agents):
-            reason = _find_reason(_read(logs, "stderr.log"), [path.read_text() for path in says])
+            printed = [_read(logs, name) for name in ("stderr.log", "stdout.log")]
+            reason = _find_reason(*printed, [path.read_text() for path in says])
             raise CourseError(f"{Path(script).name} failed: {reason}")
         return Ranks(tuple(_read(logs, "stdout.log")), time.monotonic() - start)

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 
+import nbformat
 import papermill
 import pytest
 
@@ -14,6 +15,7 @@ from course_utils.tools.executing import execute_lesson
 from course_utils.tools.lessons import find_lessons
 from course_utils.tools.planning import Plan
 from course_utils.tools.running import run_lessons
+from tests.conftest import ROOT
 from tests.unit.test_data import write_images
 
 LESSONS = {lesson.path: lesson for lesson in find_lessons()}
@@ -75,6 +77,17 @@ def test_lessons_run_on_a_small_folder(notebook_path, tmp_path, offline_environm
     folder = write_images(tmp_path / "mine", classes=("bird", "cat", "dog"), count=30)
     entry = run_smoke(LESSONS[notebook_path], tmp_path, offline_environment, dataset=str(folder))
     assert entry["status"] == "passed", entry["reason"]
+
+
+def test_the_lesson_on_dali_says_where_it_is_absent(tmp_path):
+    [lesson] = [lesson for path, lesson in LESSONS.items() if path.stem == "11_dali"]
+    entry = run_smoke(lesson, tmp_path, {"PYTHONPATH": str(ROOT / "tests" / "no_dali")})
+    assert entry["status"] == "passed", entry["reason"]
+    cells = nbformat.read(tmp_path / "out" / "11_dali.ipynb", as_version=4).cells
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
+    printed = "".join(output.get("text", "") for output in outputs)
+    assert printed.count("DALI is not installed") == 1
+    assert "torchvision v2, by batch" in str(outputs)
 
 
 def test_lessons_run_on_real_images(notebook_path, cifar_folder, tmp_path, offline_environment):

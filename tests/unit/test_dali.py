@@ -1,3 +1,4 @@
+import albumentations as A
 import numpy as np
 import pytest
 import torch
@@ -124,13 +125,15 @@ def test_changes_are_those_that_were_drawn(files, decoded):
 def test_drawn_changes_have_the_baselines_ranges():
     matrices, gain, offset = dali.draw_changes(np.random.default_rng(0), 4000, 32)
     turn, shift = matrices[:, :, :2], matrices[:, :, 2]
-    scale = 1 / np.sqrt(np.linalg.det(turn))
-    angle = np.rad2deg(np.arctan2(turn[:, 1, 0], turn[:, 0, 0]))
-    center = np.linalg.solve(turn, (16 - shift)[..., None])[..., 0]  # comes from the middle
-    for values, limit, middle in ((scale, 0.1, 1), (angle, 15, 0), (center, 0.08 * 32, 16)):
+    scale = 1 / np.linalg.norm(turn, axis=2)  # of the two axes
+    angle = np.rad2deg(np.arctan2(-turn[:, 0, 1], turn[:, 0, 0]))
+    for values, limit, middle in ((scale, 0.1, 1), (angle, 15, 0)):
         assert np.abs(values - middle).max() <= limit * 1.001
         assert np.abs(values - middle).max() > limit * 0.98
         assert abs(values.mean() - middle) < limit / 20
+    assert abs(np.corrcoef(scale.T)[0, 1]) < 0.1
+    center = np.linalg.solve(turn, (16 - shift)[..., None])[..., 0]  # comes from the middle
+    assert set(np.unique(center.round(3))) == {14, 15, 16, 17, 18}
     assert gain.min() > 0.799
     assert gain.max() < 1.201
     assert 0.45 < (gain[:, 0] == 1).mean() < 0.55
@@ -148,6 +151,24 @@ def test_files_that_cannot_be_read_are_one_line(files, tmp_path):
         with pytest.raises(CourseError, match="write them again") as found:
             list(dali.DaliLoader(broken, MEAN, STD, 2, train=False))
         assert "\n" not in str(found.value)
+
+
+def test_changes_are_albumentations_affine(decoded):
+    """With its own numbers, in the middle of the image: the edges are filled differently."""
+    image = decoded[0].byte().permute(1, 2, 0).numpy()
+    for angle, scale, shift in ((10, (1.05, 0.95), (2, -1)), (-15, (0.9, 1.1), (0, 2))):
+        numbers = {"x": (scale[0],) * 2, "y": (scale[1],) * 2}
+        move = {"x": (shift[0],) * 2, "y": (shift[1],) * 2}
+        one = A.Affine(rotate=(angle,) * 2, scale=numbers, translate_px=move, p=1.0)
+        theirs = A.Compose([one])(image=image)["image"].astype(float)
+
+        matrix = torch.from_numpy(dali.affine_matrices([angle], [scale], [shift], 32)).double()
+        size = torch.arange(32) + 0.5
+        place = torch.stack([*torch.meshgrid(size, size, indexing="xy"), torch.ones(32, 32)])
+        grid = torch.einsum("nij,jyx->nyxi", matrix, place.double()) / 16 - 1
+        ours = torch.nn.functional.grid_sample(decoded[:1].double(), grid, align_corners=False)
+        gap = ours[0].permute(1, 2, 0).numpy() - theirs
+        assert np.abs(gap[9:23, 9:23]).max() < 1
 
 
 @needs_dali

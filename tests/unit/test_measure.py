@@ -37,8 +37,8 @@ def test_loading_rate_counts_the_epochs_after_the_first(monkeypatch):
             return batches()
 
     monkeypatch.setattr("course_utils.measure.time.perf_counter", lambda: now[0])
-    assert loading_rate(Loader(), epochs=3) == pytest.approx(15 / 3)
-    assert len(epochs) == 4
+    assert loading_rate(Loader(), seconds=2.5) == pytest.approx(15 / 3)
+    assert len(epochs) == 4  # one to warm up, and three whole ones of a second each
 
 
 def test_calibration_error_by_hand():

@@ -51,8 +51,16 @@ def test_a_failing_rank_is_one_line(write):
 
 def test_a_job_that_hangs_is_ended_with_all_its_processes(write):
     job = write("print('waiting', flush=True); time.sleep(1000)")
-    with pytest.raises(CourseError, match=r"did not end within 6 s .* waiting"):
+    with pytest.raises(CourseError, match=r"within 6 s .* the same calls\? .*: waiting\)"):
         torchrun(job, time_limit_s=6)
+    assert not count_left(job)
+
+
+def test_workers_end_with_a_killed_agent(write):
+    """What torchrun does not do: its workers would go on without it."""
+    job = write("if rank == 0: os.kill(os.getppid(), 9)\ntime.sleep(1000)")
+    with pytest.raises(CourseError, match=r"job\.py failed"):
+        torchrun(job, time_limit_s=60)
     assert not count_left(job)
 
 
@@ -91,7 +99,7 @@ def test_a_killed_rank_is_one_line(write):
         if rank == 1: os.kill(os.getpid(), 9)
         dist.barrier()
     """)
-    with pytest.raises(CourseError, match=r"rank 1 was killed \(SIGKILL.*give max_restarts"):
+    with pytest.raises(CourseError, match=r"rank 1 was killed \(SIGKILL.*with max_restarts"):
         torchrun(job)
     assert not count_left(job)
 
@@ -99,6 +107,23 @@ def test_a_killed_rank_is_one_line(write):
 def test_torchrun_need_not_be_on_the_path(write, monkeypatch):
     monkeypatch.setenv("PATH", "")
     assert torchrun(write("print(rank)"), processes=1).outputs == ("0\n",)
+
+
+def test_a_call_that_one_rank_leaves_out_is_one_line(write):
+    job = write("""
+        from datetime import timedelta
+        import torch, torch.distributed as dist
+        dist.init_process_group("gloo", timeout=timedelta(seconds=2))
+        if rank == 0: dist.all_reduce(torch.zeros(1))
+        time.sleep(4)
+    """)
+    with pytest.raises(CourseError, match=r"a rank waited 2 s for one that never came: do all"):
+        torchrun(job)
+
+
+def test_an_exit_without_an_error_shows_the_last_line(write):
+    with pytest.raises(CourseError, match=r"no error was raised; last line of output: no luck"):
+        torchrun(write("print('no luck', flush=True); sys.exit(3)"), processes=1)
 
 
 def test_a_missing_script_is_one_line():
