@@ -144,15 +144,12 @@ class DaliLoader:
             raise CourseError(f"rank {rank} of {ranks} gets none of {count} files: use fewer ranks")
         own = count * (rank + 1) // ranks - count * rank // ranks
         self.batch_size = min(batch_size, count // ranks)
-        self._length = math.ceil(own / self.batch_size)
-        order, rng = np.arange(count), np.random.default_rng([seed, rank])
-        if train:
-            self._length = math.ceil(count / ranks) // self.batch_size
-            order = np.random.default_rng(seed).permutation(count)  # DALI shuffles later epochs
-        paths, targets = (tuple(kept[i] for i in order) for kept in (files.paths, files.targets))
-        chunk, size = CHUNK * self.batch_size, len(read_jpeg(paths[0]))
+        full, every = math.ceil(count / ranks) // self.batch_size, math.ceil(own / self.batch_size)
+        self._length = full if train else every
+        chunk, size = CHUNK * self.batch_size, len(read_jpeg(files.paths[0]))
+        rng = np.random.default_rng([seed, rank])
         pipeline = make_pipeline(
-            JpegFiles(paths, targets),
+            files,
             mean,
             std,
             partial(draw_changes, rng, chunk, size) if train else None,

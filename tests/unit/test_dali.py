@@ -66,12 +66,29 @@ def test_an_epoch_sees_each_image_once_in_an_order_of_its_own(files):
 def test_the_same_seed_repeats_and_another_does_not(files):
     def epochs(seed, threads):
         loader = dali.DaliLoader(files, MEAN, STD, 16, seed=seed, threads=threads)
-        return torch.stack([take(loader)[0] for _ in range(2)])
+        images, targets = zip(*(take(loader) for _ in range(2)), strict=True)
+        return torch.stack(images), torch.stack(targets)
 
-    first = epochs(3, threads=1)
-    assert torch.equal(first, epochs(3, threads=2))
-    assert not torch.equal(first, epochs(4, threads=1))
-    assert not torch.equal(first[0], first[1])
+    images, order = epochs(3, threads=1)
+    again, same_order = epochs(3, threads=2)
+    assert torch.equal(images, again)
+    assert torch.equal(order, same_order)
+    others, other_order = epochs(4, threads=1)
+    assert not torch.equal(images, others)
+    assert not (order == other_order).all(dim=1).any()
+    assert not torch.equal(order[0], order[1])
+
+
+@needs_dali
+def test_ranks_and_seeds_change_the_same_image_differently(files):
+    same = JpegFiles(files.paths[:1] * 32, files.targets[:1] * 32)
+    loaders = [
+        dali.DaliLoader(same, MEAN, STD, 16, seed=seed, shard=shard)
+        for seed, shard in ((1, (0, 2)), (1, (1, 2)), (2, (0, 2)))
+    ]
+    first, other_rank, other_seed = (take(loader)[0] for loader in loaders)
+    assert not torch.equal(first, other_rank)
+    assert not torch.equal(first, other_seed)
 
 
 @needs_dali
