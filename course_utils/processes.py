@@ -72,10 +72,13 @@ def _end(agents: list[subprocess.Popen], job: str) -> None:
     for agent in agents:
         agent.kill()  # first, or it would start a killed worker again
         agent.wait()
+    workers = []
     for process in psutil.process_iter(["environ"]):
         if (process.info["environ"] or {}).get("TORCHELASTIC_RUN_ID") == job:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
+                workers.append(process)
+    psutil.wait_procs(workers, timeout=10)  # a killed process needs a moment to go
 
 
 def _read(logs: list[Path], name: str) -> list[str]:
