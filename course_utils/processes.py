@@ -18,17 +18,16 @@ import psutil
 
 from course_utils.errors import CourseError
 
-__all__ = ["Ranks", "find_free_port", "torchrun"]
+__all__ = ["Ranks", "torchrun"]
 
 SAME_CALLS = "do all ranks make the same calls?"
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """What the ranks of one job printed, in the order of their ranks; the time is in seconds."""
+    """What the ranks of one job printed, in the order of their ranks."""
 
     outputs: tuple[str, ...]
-    time_s: float
 
     def show(self) -> None:
         """Print every rank's lines apart, rank 0 first."""
@@ -37,7 +36,7 @@ class Ranks:
                 print(f"[rank {rank}] {line}")
 
 
-def find_free_port() -> int:
+def _find_free_port() -> int:
     """A port of the loopback that nobody uses at this moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -152,7 +151,7 @@ def torchrun(
     if not Path(script).is_file():
         raise CourseError(f"there is no script {script} here: write it first, or give its path")
     job = f"course-{uuid.uuid4().hex}"
-    meeting = f"127.0.0.1:{_require_free(port) if port else find_free_port()}"
+    meeting = f"127.0.0.1:{_require_free(port) if port else _find_free_port()}"
     options = {"nnodes": nodes, "nproc_per_node": processes, "max_restarts": max_restarts}
     options |= {"rdzv_backend": "c10d", "rdzv_endpoint": meeting, "rdzv_id": job}
     options |= {"rdzv_conf": "join_timeout=60,last_call_timeout=1", "local_addr": "127.0.0.1"}
@@ -160,7 +159,7 @@ def torchrun(
     # the address of the rank that died, and waits for it
     own_store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     variables = os.environ | {"OMP_NUM_THREADS": "1"} | own_store | dict(environment or {})
-    start = time.monotonic()
+    deadline = time.monotonic() + time_limit_s
     with tempfile.TemporaryDirectory() as folder:
         logs = [Path(folder) / f"node{number}" for number in range(nodes)]
         says = [Path(folder) / f"agent{number}.log" for number in range(nodes)]
@@ -171,7 +170,7 @@ def torchrun(
                 with said.open("w") as out:
                     agents.append(subprocess.Popen(command, env=variables, stdout=out, stderr=out))
             for agent in agents:
-                agent.wait(max(0.1, start + time_limit_s - time.monotonic()))
+                agent.wait(max(0.1, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             reason = _find_error(_read(logs, "stderr.log")) or SAME_CALLS
             raise CourseError(
@@ -181,7 +180,12 @@ def torchrun(
         finally:
             _end(agents, job)
         if any(agent.returncode for agent in agents):
+            if any(agent.returncode == -signal.SIGKILL for agent in agents):
+                raise CourseError(
+                    "torchrun itself was killed (SIGKILL; out of memory?): run it again, with "
+                    "fewer processes or a smaller batch"
+                )
             printed = [_read(logs, name) for name in ("stderr.log", "stdout.log")]
             reason = _find_reason(*printed, [path.read_text() for path in says])
             raise CourseError(f"{Path(script).name} failed: {reason}")
-        return Ranks(tuple(_read(logs, "stdout.log")), time.monotonic() - start)
+        return Ranks(tuple(_read(logs, "stdout.log")))
