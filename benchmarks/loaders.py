@@ -2,17 +2,15 @@
 
 Both read the same JPEG files and augment as the baseline does, in batches of the profile's size.
 The arms take turns (forth and back), so that what else the machine does hits all alike; a ratio
-is taken within each round.
-
-    python benchmarks/loaders.py [--rounds 9] [--dataset FOLDER]
+is taken within each round. Run it on an otherwise idle machine: ``make bench``.
 """
 
-import argparse
 import tempfile
 from dataclasses import replace
-from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+import typer
 from torch.utils.data import DataLoader
 
 from course_utils.dali import DaliLoader
@@ -26,15 +24,15 @@ from course_utils.transforms import seed_worker, train_transform
 SECONDS = 1.0  # of one measurement
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--dataset", default="shapes")
-    options = parser.parse_args()
-    config = load_config("quick", dataset=options.dataset)
+def main(
+    rounds: Annotated[int, typer.Option(help="of all arms; at least 5")] = 9,
+    dataset: Annotated[str, typer.Option(help="shapes, cifar10 or a folder")] = "shapes",
+) -> None:
+    """Print every loader's images a second and its ratio to albumentations, with its spread."""
+    config = load_config("quick", dataset=dataset)
     data = load_data(config)
     with tempfile.TemporaryDirectory() as folder:
-        files = write_jpegs(data.train, Path(folder))
+        files = write_jpegs(data.train, folder)
         augmented = replace(files, transform=train_transform(data.mean, data.std, seed=0))
         loading = {"batch_size": config.batch_size, "shuffle": True, "drop_last": True}
         workers = {"num_workers": 2, "persistent_workers": True, "worker_init_fn": seed_worker}
@@ -45,11 +43,11 @@ def main() -> None:
             "DALI, 2 threads": DaliLoader(files, data.mean, data.std, config.batch_size),
         }
         rates: dict[str, list[float]] = {arm: [] for arm in arms}
-        for number in range(options.rounds):
+        for number in range(rounds):
             for arm in list(arms)[:: 1 if number % 2 == 0 else -1]:
                 rates[arm].append(loading_rate(arms[arm], SECONDS))
     hardware = describe_hardware()
-    print(f"{data.describe()}, {len(files)} JPEG files, {options.rounds} rounds; {hardware}")
+    print(f"{data.describe()}, {len(files)} JPEG files, {rounds} rounds; {hardware}")
     first = np.array(rates["albumentations"])
     for arm, found in rates.items():
         ratio = np.array(found) / first
@@ -60,4 +58,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -15,6 +15,7 @@ from course_utils.files import write_atomically
 __all__ = ["FILE_LIST", "JpegFiles", "open_jpegs", "read_jpeg", "write_jpegs"]
 
 FILE_LIST = "files.txt"  # a line an image: its name, a space, its target
+QUALITY = 95
 
 
 def read_jpeg(path: Path) -> np.ndarray:
@@ -53,14 +54,14 @@ class JpegFiles(Dataset):
         return image, self.targets[index]
 
 
-def write_jpegs(images: Images, folder: Path | str, quality: int = 95) -> JpegFiles:
+def write_jpegs(images: Images, folder: Path | str) -> JpegFiles:
     """Write every image as a JPEG file into ``folder``, and the list of them last."""
     import cv2
 
     folder, lines = Path(folder), []
     folder.mkdir(parents=True, exist_ok=True)
     for number, (image, target) in enumerate(zip(images.images, images.targets, strict=True)):
-        _, code = cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])
+        _, code = cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
         (folder / f"{number:05d}.jpg").write_bytes(code.tobytes())
         lines.append(f"{number:05d}.jpg {target}\n")
     write_atomically(folder / FILE_LIST, "".join(lines))

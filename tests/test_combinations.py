@@ -96,10 +96,8 @@ class Record:
         self.models = [value for _, slot, value in slots if slot == "model_transform"]
         self.transforms = {name: value for name, slot, value in slots if slot == "batch_transform"}
         self.trainer = {"accelerator": "cpu"}
-        self.data, self.loaders = (
-            data,
-            [value for _, slot, value in slots if slot == "train_loader"],
-        )
+        self.data = data
+        self.loaders = [value for _, slot, value in slots if slot == "train_loader"]
         for _, slot, value in slots:
             self.trainer |= value if slot == "trainer" else {}
         self.inner_loss = losses[0] if losses else F.cross_entropy
@@ -246,9 +244,8 @@ def check_dali(record):
     """The first that changes a batch, or the loss, gets DALI's batches: every image once."""
     images, targets = (list(part) for part in zip(*record.loader.delivered, strict=True))
     assert sorted(torch.cat(targets).tolist()) == sorted(record.data.train.targets)
-    assert len({image.sum().item() for batch in images for image in batch}) == len(
-        record.data.train
-    )
+    different = {image.sum().item() for batch in images for image in batch}
+    assert len(different) == len(record.data.train)
     for name in list(record.transforms)[:1]:
         for batch, ((before, _), _) in zip(images, record.batches[name], strict=True):
             assert torch.equal(batch, before)

@@ -1,5 +1,9 @@
 """Small lessons for the runner: they take a second each and train nothing."""
 
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import nbformat
@@ -10,7 +14,24 @@ from course_utils.profiles import load_config
 from course_utils.tools.lessons import find_lessons
 from course_utils.tools.planning import Plan
 
+START_LIMIT_S = 90  # a guard against a hang, not a measurement
 ABOUT = {"question": "?", "technique": "t", "seam": "s", "minutes": 1, "budget_s": 10}
+
+
+def interrupt(script: str, begun: Path) -> tuple[int, str]:
+    """Run Python code, interrupt it when ``begun`` exists: its exit code and its stderr."""
+    # a process that was started in the background ignores interrupts, and so do its children
+    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+    command = [sys.executable, "-c", heed + script]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + START_LIMIT_S
+    while not begun.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    return process.returncode, error.strip()
 
 
 def write_lesson(folder: Path, name: str, *sources: str, parameters: str = "ALPHA = 1") -> Path:

@@ -1,8 +1,3 @@
-import signal
-import subprocess
-import sys
-import time
-
 import pytest
 import torch
 
@@ -10,6 +5,7 @@ from course_utils import weights
 from course_utils.models import create_model
 from course_utils.tools import cli, pretraining
 from course_utils.weights import describe_backbone, read_backbone
+from tests.tools.conftest import interrupt
 
 SMALL = pretraining.RECIPE.replace(num_train=128, num_val=64, epochs=1, progress=False)
 
@@ -54,8 +50,6 @@ def test_an_interrupt_is_one_line_and_leaves_the_backbone(tmp_path):
     started, backbone = tmp_path / "started", tmp_path / "weights"
     backbone.mkdir()
     script = (
-        # a process that was started in the background ignores interrupts
-        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
         "import sys; from pathlib import Path; from course_utils import weights;"
         "from course_utils.tools import cli, pretraining;"
         "small = dict(num_train=128, num_val=64, epochs=10_000, progress=False);"
@@ -64,14 +58,7 @@ def test_an_interrupt_is_one_line_and_leaves_the_backbone(tmp_path):
         f"weights.WEIGHTS = Path({str(backbone)!r});"
         "sys.argv = ['course', 'pretrain']; cli.main()"
     )
-    process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 90
-    while not started.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    time.sleep(1)
-    process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert error.strip() == "course: interrupted; the backbone is the one that was there"
+    code, error = interrupt(script, started)
+    assert code == 130
+    assert error == "course: interrupted; the backbone is the one that was there"
     assert not list(backbone.iterdir())

@@ -13,6 +13,7 @@ import pytest
 from course_utils.errors import CourseError
 from course_utils.tools import running
 from course_utils.tools.running import run_lessons
+from tests.tools.conftest import interrupt
 from tests.unit.test_data import write_images
 
 PASS = "print('fine')"
@@ -287,22 +288,13 @@ def test_interrupting_says_how_to_go_on(school, tmp_path):
     school.write("01_one", PASS)
     school.write("02_two", "import time; time.sleep(120)")
     script = (
-        # a process that was started in the background ignores interrupts, and so do its children
-        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
         "import sys; from course_utils.tools import cli; from tests.tools.conftest import School;"
         f"from pathlib import Path; school = School(Path({str(tmp_path)!r}));"
         "cli.find_lessons = lambda: school.lessons;"
         "sys.argv = ['course', 'run', '--profile', 'smoke', '--build', str(school.build)];"
         "cli.main()"
     )
-    process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 90
-    while not (school.build / "smoke" / ".02_two.ipynb").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    time.sleep(1)
-    process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert error.strip() == "course: interrupted; finished lessons are kept, run again to go on"
+    code, error = interrupt(script, school.build / "smoke" / ".02_two.ipynb")
+    assert code == 130
+    assert error == "course: interrupted; finished lessons are kept, run again to go on"
     assert statuses(json.loads((school.build / "smoke" / "course.json").read_text()))

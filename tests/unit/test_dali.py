@@ -98,10 +98,9 @@ def test_shards_are_disjoint_and_equal_in_batches(files, count):
     part = JpegFiles(files.paths[:count], files.targets[:count])
     loaders = [dali.DaliLoader(part, MEAN, STD, 16, shard=(rank, 2)) for rank in range(2)]
     for _ in range(2):
-        (images, first), (others, second) = (take(loader) for loader in loaders)
+        first, second = (take(loader)[1] for loader in loaders)
         assert len(first) == len(second) == len(loaders[0]) * 16
         assert not set(first.tolist()) & set(second.tolist())
-        assert not torch.equal(images, others)
     loaders = [
         dali.DaliLoader(part, MEAN, STD, 16, train=False, shard=(rank, 2)) for rank in range(2)
     ]
@@ -120,7 +119,7 @@ def test_who_stops_early_begins_the_next_epoch_anew(files):
 
 @needs_dali
 def test_changes_are_those_that_were_drawn(files, decoded):
-    """Against a matrix product at each pixel, and the middle of albumentations' images."""
+    """Against a matrix product at each pixel."""
     images, targets = take(dali.DaliLoader(files, *LEVELS, 5, seed=2))
     rng = np.random.default_rng([2, 0])
     drawn = [dali.draw_changes(rng, 40, 32) for _ in range(2)]
