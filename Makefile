@@ -40,7 +40,7 @@ bench: setup
 	$(BIN)/python benchmarks/fit_overhead.py && $(BIN)/python benchmarks/loaders.py
 
 lock: setup
-	$(BIN)/uv pip compile pyproject.toml --extra dali --extra dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --quiet --custom-compile-command 'make lock' -o requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --extra dali --extra teach --extra dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --quiet --custom-compile-command 'make lock' -o requirements.lock
 
 clean:
 	rm -rf build runs notebooks/runs .pytest_cache .ruff_cache

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from course_utils.errors import CourseError
+from course_utils.tools import teaching
 from course_utils.tools.lessons import NOTEBOOKS, ROOT, find_lessons, format_lesson_map
 from course_utils.tools.lessons import select_lessons as select
 
@@ -177,6 +178,9 @@ def lab(
     }
     command = [sys.executable, "-m", "jupyterlab"]
     os.execv(sys.executable, command + [f"{name}={value}" for name, value in options.items()])
+
+
+app.add_typer(teaching.app)
 
 
 def main() -> None:

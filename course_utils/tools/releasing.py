@@ -1,0 +1,101 @@
+"""``course release``: the students' course, a folder of its own, without any solution."""
+
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import nbformat
+from nbgrader.preprocessors import ClearHiddenTests, ClearSolutions
+
+from course_utils.errors import CourseError
+from course_utils.tools.exercises import MANIFEST, find_exercises, format_manifest
+from course_utils.tools.lessons import NOTEBOOKS, ROOT, Lesson
+
+__all__ = ["clear_solutions", "release"]
+
+STUDENT_FILES = Path(__file__).with_name("student")  # the README and the Makefile of a release
+COPIED = (
+    *("course_utils", "data/README.md", "data/weights", "docs/seams.png"),
+    *("LICENSE", "pyproject.toml", "requirements.lock", "environment.yml"),
+)
+RELEASED = ".released.json"  # checksums of the released notebooks: has anyone worked in them?
+
+
+def clear_solutions(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """The student's version: stubs for solutions, no hidden tests, no output of either.
+
+    Raises:
+        CourseError: a solution or hidden test begins and does not end.
+    """
+    cleared = nbformat.from_dict(notebook)
+    try:
+        for preprocessor in (ClearSolutions(), ClearHiddenTests()):
+            cleared, _ = preprocessor.preprocess(cleared, {})
+    except RuntimeError as error:
+        raise CourseError(f"{error}: close every BEGIN with its END") from None
+    for cell in cleared.cells:
+        if "nbgrader" in cell.metadata and cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    # the preprocessors leave their own traces; nothing else of the notebook changes
+    cleared.metadata = nbformat.from_dict(notebook.metadata)
+    return cleared
+
+
+def _digest(folder: Path) -> dict[str, str]:
+    notebooks = sorted(folder.glob("*.ipynb"))
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in notebooks}
+
+
+def _check_unused(target: Path) -> None:
+    """Refuse to replace notebooks that somebody has worked in."""
+    if not target.exists():
+        return
+    try:
+        released = json.loads((target / RELEASED).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        released = None
+    if released is None and any(target.iterdir()):
+        raise CourseError(f"{target} is no release: choose an empty folder with --output")
+    worked_in = [k for k, v in _digest(target / "notebooks").items() if released.get(k) != v]
+    if worked_in:
+        raise CourseError(
+            f"{target} holds work ({', '.join(worked_in)}): move it away, or choose another "
+            "folder with --output"
+        )
+
+
+def release(lessons: Sequence[Lesson], target: Path) -> Path:
+    """Write the students' course to the folder ``target`` and return it.
+
+    All or nothing: an interruption leaves the earlier release as it was.
+
+    Raises:
+        CourseError: ``target`` is something else, or holds a student's work.
+    """
+    _check_unused(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".release-") as folder:
+        new = Path(folder) / "new"
+        shutil.copytree(STUDENT_FILES, new)
+        for name in COPIED:
+            source, copy = ROOT / name, new / name
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            if source.is_dir():
+                shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(source, copy)
+        (new / "notebooks").mkdir()
+        shutil.copy(NOTEBOOKS / "glossary.md", new / "notebooks")
+        for lesson in lessons:
+            text = nbformat.writes(clear_solutions(lesson.read()))
+            (new / "notebooks" / lesson.path.name).write_text(text + "\n", encoding="utf-8")
+        (new / MANIFEST).write_text(format_manifest(find_exercises()), encoding="utf-8")
+        digest = json.dumps(_digest(new / "notebooks"), indent=1)
+        (new / RELEASED).write_text(digest + "\n", encoding="utf-8")
+        if target.exists():
+            target.rename(Path(folder) / "old")
+        new.rename(target)
+    return target
