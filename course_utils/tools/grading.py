@@ -50,7 +50,9 @@ def read_submission(path: Path) -> nbformat.NotebookNode:
         raise CourseError(f"no notebook {path}: give the path of an .ipynb file") from None
     except (nbformat.reader.NotJSONError, nbformat.ValidationError, UnicodeDecodeError) as error:
         reason = str(error).splitlines()[0][:80]
-        raise CourseError(f"{path} is not a notebook ({reason}): save it again in Jupyter") from None
+        raise CourseError(
+            f"{path} is not a notebook ({reason}): save it again in Jupyter"
+        ) from None
 
 
 def identify_lesson(path: Path, lessons: list[LessonExercises]) -> LessonExercises:

@@ -1,4 +1,4 @@
-"""A kernel for cells that nobody has read: within limits, and started again when one took it down."""
+"""A kernel for cells that nobody has read: within limits, started anew when one took it down."""
 
 import queue
 import re

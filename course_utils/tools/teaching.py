@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from course_utils.tools.lessons import NOTEBOOKS, ROOT, find_lessons, select_lessons
+from course_utils.tools.lessons import NOTEBOOKS, ROOT, find_lessons
 
 app = typer.Typer()
 console = Console(highlight=False)
