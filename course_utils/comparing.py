@@ -1,11 +1,14 @@
 """`compare` trains arms over the same seeds and says what the paired differences allow to say."""
 
+import itertools
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 from scipy import stats
+from tqdm import tqdm
 
 from course_utils.data import ImageData
 from course_utils.errors import CourseError
@@ -157,9 +160,11 @@ def compare(
     if not arms or not seeds or len(set(seeds)) != len(seeds):
         raise CourseError(f"compare needs arms and different seeds: got {list(arms)}, {seeds}")
     runs = []
-    for seed in seeds:
-        for arm, options in arms.items():
-            options = {"config": config, "data": data} | options
-            run = fit(**options, seed=seed, arm=arm, comparison=name)
-            runs.append(replace(run, model=None))  # many models would fill the memory
+    trainings = list(itertools.product(seeds, arms.items()))
+    for seed, (arm, options) in tqdm(
+        trainings, name, leave=False, file=sys.stdout, unit="training", disable=not config.progress
+    ):
+        options = {"config": config, "data": data} | options
+        run = fit(**options, seed=seed, arm=arm, comparison=name)
+        runs.append(replace(run, model=None))  # many models would fill the memory
     return Comparison(name, tuple(arms), seeds, tuple(runs))

@@ -162,7 +162,9 @@ def pretrain(
 
 @app.command()
 def lab(
-    port: Annotated[int, typer.Option(help="port on the loopback", min=1, max=65535)] = 8888,
+    port: Annotated[
+        int, typer.Option(help="port on the loopback, 0 for any free one", min=0, max=65535)
+    ] = 8888,
     browser: Annotated[bool, typer.Option(help="open a browser")] = True,
 ) -> None:
     """Open JupyterLab on the lessons: reachable from this machine only, behind a token."""
@@ -176,6 +178,11 @@ def lab(
         "--LabApp.check_for_updates_class": f"{ANNOUNCEMENTS}.NeverCheckForUpdate",
         "--ServerApp.allow_root": hasattr(os, "geteuid") and os.geteuid() == 0,  # containers
     }
+    settings = [
+        str(Path(__file__).with_name("lab_settings")),
+        os.environ.get("JUPYTER_CONFIG_PATH"),
+    ]
+    os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, settings))
     command = [sys.executable, "-m", "jupyterlab"]
     os.execv(sys.executable, command + [f"{name}={value}" for name, value in options.items()])
 

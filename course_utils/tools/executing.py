@@ -84,6 +84,12 @@ def read_claims(notebook: nbformat.NotebookNode) -> list[dict]:
     ]
 
 
+def read_cell_times(notebook: nbformat.NotebookNode) -> list[float]:
+    """Seconds that each cell of the lesson took; 0 for prose and for cells not reached."""
+    own = [c for c in notebook.cells if "injected-parameters" not in c.metadata.get("tags", [])]
+    return [round(cell.metadata.get("papermill", {}).get("duration") or 0, 2) for cell in own]
+
+
 def read_runs(folder: Path) -> list[dict]:
     """The runs stored in ``folder``, in the order in which they ended."""
     paths = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
@@ -149,15 +155,17 @@ def execute_lesson(
             reason = f"cell {position} of {total}: the kernel died (out of memory?)"
         except RuntimeError as error:  # it did not even start
             reason = _one_line("no kernel", str(error))
-    claims = []
+    claims, cell_times = [], []
     if partial.exists():
         os.replace(partial, output)
-        claims = read_claims(nbformat.read(output, as_version=4))
+        executed = nbformat.read(output, as_version=4)
+        claims, cell_times = read_claims(executed), read_cell_times(executed)
     return {
         "name": lesson.name,
         "status": "failed" if reason else "passed",
         "reason": reason,
         "time_s": round(time.monotonic() - start, 2),
+        "cells_s": cell_times,
         "peak_rss_bytes": memory.peak_rss_bytes,
         "claims": claims,
         "runs": read_runs(work / "runs"),

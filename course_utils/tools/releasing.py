@@ -11,6 +11,7 @@ import nbformat
 from nbgrader.preprocessors import ClearHiddenTests, ClearSolutions
 
 from course_utils.errors import CourseError
+from course_utils.tools.colab import make_colab_cell
 from course_utils.tools.exercises import MANIFEST, find_exercises, format_manifest
 from course_utils.tools.lessons import NOTEBOOKS, ROOT, Lesson
 
@@ -67,13 +68,16 @@ def _check_unused(target: Path) -> None:
         )
 
 
-def release(lessons: Sequence[Lesson], target: Path) -> Path:
+def release(lessons: Sequence[Lesson], target: Path, colab: str = "") -> Path:
     """Write the students' course to the folder ``target`` and return it.
+
+    With ``colab``, the address of a git repository with the release in it, each notebook gets a
+    cell below its title that installs the course on Google Colab.
 
     All or nothing: an interruption leaves the earlier release as it was.
 
     Raises:
-        CourseError: ``target`` is something else, or holds a student's work.
+        CourseError: ``target`` is something else, or holds a student's work; a bad address.
     """
     _check_unused(target)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -90,7 +94,10 @@ def release(lessons: Sequence[Lesson], target: Path) -> Path:
         (new / "notebooks").mkdir()
         shutil.copy(NOTEBOOKS / "glossary.md", new / "notebooks")
         for lesson in lessons:
-            text = nbformat.writes(clear_solutions(lesson.read()))
+            notebook = clear_solutions(lesson.read())
+            if colab:
+                notebook.cells.insert(1, make_colab_cell(colab))
+            text = nbformat.writes(notebook)
             (new / "notebooks" / lesson.path.name).write_text(text + "\n", encoding="utf-8")
         (new / MANIFEST).write_text(format_manifest(find_exercises()), encoding="utf-8")
         digest = json.dumps(_digest(new / "notebooks"), indent=1)

@@ -62,6 +62,7 @@ def write_report(folder: Path) -> Path:
     from course_utils.plots import use_style
 
     use_style()
+    matplotlib.rcParams["svg.hashsalt"] = "course"  # the same run gives the same bytes
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,

@@ -15,11 +15,18 @@ from course_utils.tools.lessons import NOTEBOOKS, ROOT, Lesson
 from course_utils.tools.offline import copy_mathjax
 from course_utils.tools.releasing import clear_solutions
 from course_utils.tools.reporting import write_report
+from course_utils.tools.seminars import SEMINARS_MIN, format_plan, read_cell_times
 
 __all__ = ["make_anchor", "write_site"]
 
 TEMPLATE = Path(__file__).with_name("site_template")
-NO_REPORT = "There is no run to report on: `make run` makes one, then build the site again."
+REPORT = """# Report
+
+All that one execution of the course measured, and where: <a href="run.html">the report</a>.
+"""
+SEMINARS = """What to show in a seminar: a section takes the time to talk it through, estimated from
+its words and lines of code (an exercise states its own), and the time its cells took in the run of
+the [report](report.md). Cells of other sections are run without a word."""
 
 
 def make_anchor(title: str) -> str:
@@ -79,6 +86,21 @@ def _write_claims(lessons: Sequence[Lesson]) -> str:
     return "\n".join(lines)
 
 
+def _write_seminars(lessons: Sequence[Lesson], course: Path) -> str:
+    """The seminar plans of all lessons that the run has timed."""
+    lines = ["# Seminars", "", SEMINARS, ""]
+    for lesson in lessons:
+        lines += [f"## {lesson.name.replace('_', ' ')}", ""]
+        try:
+            cells_s = read_cell_times(course, lesson)
+        except CourseError as error:  # the others have their plans all the same
+            lines += [f"No plan: {str(error).replace(str(course), course.name)}.", ""]
+            continue
+        for minutes in SEMINARS_MIN:
+            lines += [f"### {minutes} minutes", "", format_plan(lesson, cells_s, minutes), ""]
+    return "\n".join(lines)
+
+
 def _stage(lessons: Sequence[Lesson], run: Path, folder: Path) -> None:
     """Put all sources of the site into ``folder``."""
     for name in ("conf.py", "_static/course.css"):
@@ -91,20 +113,23 @@ def _stage(lessons: Sequence[Lesson], run: Path, folder: Path) -> None:
         (folder / lesson.path.name).write_text(text, encoding="utf-8")
     shutil.copyfile(NOTEBOOKS / "glossary.md", folder / "glossary.md")
     (folder / "claims.md").write_text(_write_claims(lessons), encoding="utf-8")
-    report = NO_REPORT
+    pages = ["glossary", "claims"]
     if (run / "course.json").exists():
+        pages += ["seminars", "report"]
         shutil.copyfile(write_report(run), folder / "_extra" / "run.html")
-        report = "Everything that one execution of the course measured: <a href='run.html'>report</a>."
-    (folder / "report.md").write_text(f"# Report\n\n{report}\n", encoding="utf-8")
-    index = _write_index(lessons, ["glossary", "claims", "report"])
+        (folder / "report.md").write_text(REPORT, encoding="utf-8")
+        seminars = _write_seminars(lessons, run / "course.json")
+        (folder / "seminars.md").write_text(seminars, encoding="utf-8")
+    index = _write_index(lessons, pages)
     (folder / "index.md").write_text(index, encoding="utf-8")
 
 
 def write_site(lessons: Sequence[Lesson], run: Path, target: Path) -> Path:
     """Build the site of the ``lessons`` in ``target``; returns its first page.
 
-    ``run`` is the folder of an execution (``build/quick``), whose report joins the site if it is
-    there. The same lessons and the same run give the same bytes.
+    ``run`` is the folder of an execution (``build/quick``): if it holds one, its report and the
+    seminar plans made from its times join the site. The same lessons and the same run give the
+    same bytes.
 
     Raises:
         CourseError: ``target`` is something else; Sphinx finds a fault in a page.

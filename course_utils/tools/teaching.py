@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from course_utils.tools.lessons import NOTEBOOKS, ROOT, find_lessons
+from course_utils.tools.lessons import NOTEBOOKS, ROOT, find_lessons, select_lessons
 
 app = typer.Typer()
 console = Console(highlight=False)
@@ -80,9 +80,49 @@ def grade(
 def release(
     output: Annotated[Path, typer.Option(help="folder for the students' course")] = BUILD
     / "student",
+    colab: Annotated[str, typer.Option(help="git address that Google Colab installs from")] = "",
 ) -> None:
     """Write the students' course: stubs for solutions, nothing else changed."""
     from course_utils.tools import releasing
 
-    folder = releasing.release(find_lessons(), output.resolve())
+    folder = releasing.release(find_lessons(), output.resolve(), colab)
     console.print(f"the students' course: {folder} (its README says how to begin)", soft_wrap=True)
+
+
+@app.command()
+def slides(
+    lessons: Annotated[list[str], typer.Argument(help="numbers or names")],
+    output: Annotated[Path, typer.Option(help="folder for the slides")] = BUILD / "slides",
+) -> None:
+    """Write a lesson's slides: one page each, for any browser, with no network."""
+    from course_utils.tools.slides import write_slides
+
+    for lesson in select_lessons(lessons, find_lessons()):
+        console.print(f"slides: {write_slides(lesson, output.resolve())}", soft_wrap=True)
+
+
+@app.command()
+def site(
+    output: Annotated[Path, typer.Option(help="folder for the site")] = BUILD / "site",
+    run: Annotated[Path, typer.Option(help="an execution, for report and seminars")] = BUILD
+    / "quick",
+) -> None:
+    """Build the site of all lessons: search, glossary, claims, report; with no network."""
+    from course_utils.tools.site import write_site
+
+    page = write_site(find_lessons(), run.resolve(), output.resolve())
+    console.print(f"site: {page}", soft_wrap=True)
+
+
+@app.command()
+def plan(
+    lesson: Annotated[str, typer.Argument(help="number or name")],
+    minutes: Annotated[int, typer.Option(help="of the seminar", min=10, max=480)] = 45,
+    run: Annotated[Path, typer.Option(help="the execution that was timed")] = BUILD / "quick",
+) -> None:
+    """What to show of a lesson in a seminar, by the times of an execution."""
+    from course_utils.tools.seminars import format_plan, read_cell_times
+
+    for chosen in select_lessons([lesson], find_lessons()):
+        cells_s = read_cell_times(run.resolve() / "course.json", chosen)
+        print(f"# {chosen.name}\n\n{format_plan(chosen, cells_s, minutes)}\n")

@@ -1,4 +1,4 @@
-"""Sphinx's settings of the course's site. Nothing in it asks a server; nothing depends on a clock."""
+"""Sphinx's settings of the course's site: no page asks a server, nothing depends on a clock."""
 
 project = "Training neural networks effectively"
 author = "the authors of the course"
@@ -30,5 +30,8 @@ mathjax_path = "mathjax/tex-chtml.js"
 myst_update_mathjax = False
 mathjax3_config = {  # formulas in folded hints too: those are HTML, which Sphinx passes on
     "tex": {"inlineMath": [["$", "$"], ["\\(", "\\)"]], "processEscapes": True},
-    "options": {"enableMenu": False, "skipHtmlTags": ["script", "style", "pre", "code", "textarea"]},
+    "options": {
+        "enableMenu": False,
+        "skipHtmlTags": ["script", "style", "pre", "code", "textarea"],
+    },
 }

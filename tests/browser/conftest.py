@@ -1,0 +1,126 @@
+"""A real browser (the system's Chromium) and what must not happen in it."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.conftest import ROOT
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+START_LIMIT_S = 120  # a guard against a hang, not a measurement
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    found = next(filter(None, map(shutil.which, NAMES)), None)
+    if found is None:
+        pytest.exit("no Chromium on this machine: install it (apt-get install chromium)", 2)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+class Watch:
+    """What a page asked of others, and what it complained about."""
+
+    def __init__(self, page: Page, own: tuple[str, ...]):
+        self.foreign: list[str] = []
+        self.errors: list[str] = []
+        own += ("data:", "blob:")
+        page.on("request", lambda r: r.url.startswith(own) or self.foreign.append(r.url))
+        page.on("websocket", lambda s: s.url.startswith(own) or self.foreign.append(s.url))
+        page.on("requestfailed", lambda r: self.errors.append(f"failed: {r.url} {r.failure}"))
+        page.on("console", lambda m: m.type == "error" and self.errors.append(m.text))
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+
+    def assert_quiet(self) -> None:
+        assert not self.foreign, "requests that leave the browser"
+        assert not self.errors, self.errors
+
+
+@pytest.fixture
+def open_page(browser):
+    """``open_page(url, own=…, width=…, …)`` gives a page and what was seen of it."""
+    contexts = []
+
+    def open_it(url: str, own: tuple[str, ...] = ("file:",), width=1280, height=800, **options):
+        context = browser.new_context(viewport={"width": width, "height": height}, **options)
+        contexts.append(context)
+        page = context.new_page()
+        watch = Watch(page, own)
+        page.goto(url)
+        return page, watch
+
+    yield open_it
+    for context in contexts:
+        context.close()
+
+
+class Lab:
+    """``course lab`` of a copy of the course, on a free port."""
+
+    def __init__(self, root: Path):
+        self.root, self.log = root, root / "lab.log"
+        variables = {"PYTHONPATH": str(root), "COURSE_PROFILE": "smoke", "PYTHONUNBUFFERED": "1"}
+        variables |= {"COURSE_RUNS_DIR": str(root / "runs"), "JUPYTER_RUNTIME_DIR": str(root / "r")}
+        variables |= {
+            f"JUPYTERLAB_{name}_DIR": str(root / name) for name in ("SETTINGS", "WORKSPACES")
+        }
+        command = [sys.executable, "-m", "course_utils.tools", "lab", "--no-browser", "--port", "0"]
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                command, cwd=root, env=os.environ | variables, stdout=log, stderr=log
+            )
+        deadline = time.monotonic() + START_LIMIT_S
+        while not (found := re.search(r"(http://127\.0\.0\.1:\d+)/\S*token=(\w+)", self.read())):
+            assert self.process.poll() is None, self.read()
+            assert time.monotonic() < deadline, self.read()
+            time.sleep(0.2)
+        self.address, self.token = found.groups()
+
+    def read(self) -> str:
+        return self.log.read_text(encoding="utf-8")
+
+    def url(self, name: str) -> str:
+        return f"{self.address}/lab/tree/{name}?token={self.token}"
+
+    @property
+    def own(self) -> tuple[str, str]:
+        return self.address, self.address.replace("http", "ws")
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(timeout=60)
+
+
+@pytest.fixture
+def copied_course(tmp_path: Path) -> Path:
+    """The course in a folder of its own: the lab saves notebooks."""
+    for name in ("course_utils", "notebooks", "data/weights"):
+        ignored = shutil.ignore_patterns("__pycache__", "runs", ".ipynb_checkpoints")
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
+    shutil.copy(ROOT / "requirements.lock", tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def lab():
+    """``lab(folder)`` starts ``course lab`` on the course in a folder."""
+    labs = []
+
+    def start(root: Path) -> Lab:
+        labs.append(Lab(root))
+        return labs[-1]
+
+    yield start
+    for started in labs:
+        started.stop()

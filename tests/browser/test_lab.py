@@ -1,0 +1,107 @@
+"""A student in JupyterLab: runs a lesson, and does an exercise wrong and then right."""
+
+import re
+
+import nbformat
+import pytest
+from playwright.sync_api import expect
+
+from course_utils.tools.lessons import find_lessons
+from course_utils.tools.releasing import release
+from tests.exercises.test_exercises import read_exercises
+
+RUN_LIMIT_MS = 240_000  # guards against a hang, not measurements
+CELL_LIMIT_MS = 60_000
+# the server has no such extension, or the page is closed while it asks: of no use to a student
+HARMLESS = re.compile(r"ERR_ABORTED|terminals|net::ERR_CONNECTION_REFUSED")
+
+
+def wait_for_kernel(page):
+    expect(page.locator(".jp-Notebook-ExecutionIndicator[data-status='idle']").first).to_be_visible(
+        timeout=CELL_LIMIT_MS
+    )
+
+
+def test_a_lesson_runs_from_top_to_bottom(lab, copied_course, open_page):
+    server = lab(copied_course)
+    page, watch = open_page(server.url("01_baseline.ipynb"), server.own, height=1000)
+    page.locator(".jp-Notebook .jp-CodeCell").first.wait_for(timeout=CELL_LIMIT_MS)
+    wait_for_kernel(page)
+    page.evaluate(
+        """() => { window.bars = new Set(); new MutationObserver(() => {
+          for (const area of document.querySelectorAll('.jp-OutputArea-output'))
+            for (const found of area.innerText.matchAll(/(Epoch.\\d|noise floor):\\s+\\d+%/g)) window.bars.add(found[0]);
+        }).observe(document.body, {subtree: true, childList: true, characterData: true}); }"""
+    )
+    page.get_by_role("menuitem", name="Edit").click()
+    page.get_by_role("menuitem", name="Clear Outputs of All Cells").click()
+    page.get_by_role("menuitem", name="Kernel").click()
+    page.get_by_role("menuitem", name="Restart Kernel and Run All Cells").click()
+    page.get_by_role("button", name="Confirm Kernel Restart").click()
+    number = sum(c.cell_type == "code" for c in find_lessons()[1].read().cells)
+    last = page.locator(".jp-CodeCell .jp-InputPrompt", has_text=f"[{number}]:")
+    expect(last.first).to_be_attached(timeout=RUN_LIMIT_MS)
+    wait_for_kernel(page)
+    bars = page.evaluate("[...window.bars]")
+    for name in ("Epoch", "noise floor"):  # of one training, and of a comparison
+        assert sum(bar.startswith(name) for bar in bars) >= 2, "the progress bar did not move"
+    assert page.locator(".jp-OutputArea-output[data-mime-type*='stderr']").count() == 0
+    assert page.locator(".jp-RenderedImage img").count() >= 3
+    page.keyboard.press("Control+s")
+    page.wait_for_timeout(2000)
+    saved = nbformat.read(copied_course / "notebooks" / "01_baseline.ipynb", as_version=4)
+    code = [cell for cell in saved.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in code] == list(range(1, number + 1))
+    assert not [o for cell in code for o in cell.outputs if o.output_type == "error"]
+    watch.errors = [error for error in watch.errors if not HARMLESS.search(error)]
+    watch.assert_quiet()
+
+
+def fill(page, cell, source):
+    """Replace a cell's text, as a student would, and run it."""
+    cell.locator(".cm-content").click()
+    page.keyboard.press("Control+a")
+    page.keyboard.insert_text(source)
+    page.keyboard.press("Control+Enter")
+
+
+@pytest.fixture
+def released_course(tmp_path):
+    return release(find_lessons(), tmp_path / "student")
+
+
+def test_an_exercise_done_wrong_and_then_right(lab, released_course, open_page):
+    lesson = next(x for x in find_lessons() if x.name == "05_mixup")
+    imports, exercises = read_exercises(lesson.path)
+    name, solution, check = exercises[0]
+    server = lab(released_course)
+    page, watch = open_page(server.url("05_mixup.ipynb"), server.own, height=1000)
+    cells = page.locator(".jp-Notebook .jp-CodeCell")
+    answer = cells.filter(has_text=f"def {name}").first
+    expect(answer).to_be_attached(timeout=CELL_LIMIT_MS)
+    wait_for_kernel(page)
+    text = re.sub(r"\s+", "", page.locator(".jp-Notebook").inner_text())
+    for _, cell, _ in exercises:  # no line of any solution that says something
+        body = cell.source.split("### BEGIN SOLUTION")[1].split("### END SOLUTION")[0]
+        assert re.sub(r"\s+", "", body) not in text
+    assert "raiseNotImplementedError()" in text
+    fill(page, cells.filter(has_text="from functools import partial").first, imports)
+    checking = cells.filter(has_text=check).first
+    for source, said in (
+        (solution.source.replace("lams[:, None, None, None]", "lams[0]"), "✗"),
+        (solution.source, f"✓ {name}: passed"),
+    ):
+        fill(page, answer, source)
+        checking.locator(".cm-content").click()
+        page.keyboard.press("Control+Enter")
+        output = checking.locator(".jp-OutputArea-output").filter(has_text=said)
+        expect(output.first).to_be_visible(timeout=CELL_LIMIT_MS)
+    assert watch.foreign == []
+
+
+def test_a_term_leads_to_the_glossary(lab, copied_course, open_page):
+    server = lab(copied_course)
+    page, _ = open_page(server.url("05_mixup.ipynb"), server.own, height=1000)
+    page.locator(".jp-Notebook a", has_text="overfits").first.click(timeout=CELL_LIMIT_MS)
+    shown = page.locator(".jp-MarkdownViewer h3", has_text="overfit")
+    expect(shown.first).to_be_in_viewport(timeout=CELL_LIMIT_MS)

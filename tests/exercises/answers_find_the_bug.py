@@ -1,0 +1,681 @@
+"""Planted answers of lesson 90: each wrong one must be rejected, in words that name its fault.
+
+Exercise (its ``grade_id``) to a list of ``(source, part of the expected sentence)``; the first is
+the colleague's script. They see what a solution sees: the names of the lesson's import cell.
+"""
+
+SCHEDULE = """
+def repair_schedule(model, batches, epochs, peak_lr):
+    optimizer = SGD(model.parameters(), lr=peak_lr)
+    total_steps = {total}
+    schedule = warmup_cosine(optimizer, total_steps, warmup_steps={warmup})
+    losses = []
+    for _ in range(epochs):
+        for points, targets in batches:
+            {zero}
+            loss = F.cross_entropy(model(points), targets)
+            loss.backward()
+            {steps}
+            losses.append({loss})
+        {epoch}
+    return {result}
+"""
+RIGHT_SCHEDULE = {
+    "total": "epochs * len(batches)",
+    "warmup": "total_steps // 10",
+    "zero": "optimizer.zero_grad()",
+    "steps": "optimizer.step(); schedule.step()",
+    "loss": "loss.item()",
+    "epoch": "pass",
+    "result": "losses",
+}
+
+ACCURACY = """
+def repair_accuracy(model, loader):
+    {mode}
+    hits, count, batches = 0, 0, 0
+    with torch.no_grad():
+        for points, targets in loader:
+            hits += (model(points).argmax(dim=1) {sign} targets).sum().item()
+            count, batches = count + {size}, batches + 1
+    return {result}
+"""
+RIGHT_ACCURACY = {
+    "mode": "model.eval()",
+    "sign": "==",
+    "size": "len(targets)",
+    "result": "hits / count",
+}
+
+PROBABILITIES = """
+def repair_probabilities(network, points, targets, steps, lr):
+    model = {model}
+    optimizer = SGD(network.parameters(), lr=lr)
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = {loss}
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    with torch.no_grad():
+        return losses, {probabilities}
+"""
+RIGHT_PROBABILITIES = {
+    "model": "network",
+    "loss": "F.cross_entropy(model(points), targets)",
+    "probabilities": "model(points).softmax(dim=1)",
+}
+
+WINDOW = """
+def repair_window(model, batches, window, lr):
+    optimizer = SGD(model.parameters(), lr=lr)
+    losses = []
+    for start in range(0, len(batches), window):
+        part = batches[start : start + window]
+        {before}
+        for points, targets in part:
+            {inside}
+            loss = F.cross_entropy(model(points), targets)
+            {backward}
+            {after}
+            losses.append({loss})
+        {step}
+    return losses
+"""
+RIGHT_WINDOW = {
+    "before": "optimizer.zero_grad()",
+    "inside": "pass",
+    "backward": "(loss / len(part)).backward()",
+    "after": "pass",
+    "loss": "loss.item()",
+    "step": "optimizer.step()",
+}
+
+SMOOTHING = """
+def repair_smoothing(model, train_batches, val_batches, smoothing, lr):
+    smoothed = nn.CrossEntropyLoss(label_smoothing={smoothing})
+    optimizer = SGD(model.parameters(), lr=lr)
+    losses, total, count = [], 0.0, 0
+    model.train()
+    for points, targets in train_batches:
+        optimizer.zero_grad()
+        loss = smoothed(model(points), targets)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    {mode}
+    with torch.no_grad():
+        for points, targets in val_batches:
+            total += {val}
+            count += {size}
+    return {result}
+"""
+RIGHT_SMOOTHING = {
+    "smoothing": "smoothing",
+    "mode": "model.eval()",
+    "val": "F.cross_entropy(model(points), targets).item() * len(targets)",
+    "size": "len(targets)",
+    "result": "losses, total / count",
+}
+
+PROBE = """
+def repair_probe(backbone, head, batches, epochs, lr):
+    {freeze}
+    model = nn.Sequential(backbone, head)
+    optimizer = SGD({trained}.parameters(), lr=lr)
+    losses = []
+    {modes}
+    for _ in range(epochs):
+        for images, targets in batches:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(images), targets)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    {after}
+    return losses
+"""
+RIGHT_PROBE = {
+    "freeze": "backbone.requires_grad_(False)",
+    "trained": "head",
+    "modes": "model.train(); backbone.eval()",
+    "after": "model.eval()",
+}
+
+SCALER = """
+def repair_scaler(model, batches, scaler, max_norm, lr):
+    optimizer = SGD(model.parameters(), lr=lr)
+    losses = []
+    for points, targets in batches:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(points), targets)
+        scaler.scale(loss).backward()
+        {clip}
+        {step}
+        losses.append(loss.item())
+    return losses
+"""
+CLIP = "nn.utils.clip_grad_norm_(model.parameters(), {})"
+UNSCALE = "scaler.unscale_(optimizer); "
+RIGHT_SCALER = {
+    "clip": UNSCALE + CLIP.format("max_norm"),
+    "step": "scaler.step(optimizer); scaler.update()",
+}
+
+SHARDS = """
+def repair_shards(model, dataset, rank, num_replicas, epochs, batch_size, lr, seed):
+    sampler = DistributedSampler(dataset, {ranks}, shuffle={shuffle}, seed={seed})
+    loader = DataLoader(dataset, batch_size=batch_size, {order})
+    optimizer = SGD(model.parameters(), lr=lr)
+    losses = []
+    for epoch in range(epochs):
+        {told}
+        for points, targets in loader:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(points), targets)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    return losses
+"""
+RIGHT_SHARDS = {
+    "ranks": "num_replicas, rank",
+    "shuffle": "True",
+    "seed": "seed",
+    "order": "sampler=sampler",
+    "told": "sampler.set_epoch(epoch)",
+}
+OWN_SHUFFLE = """
+def repair_shards(model, dataset, rank, num_replicas, epochs, batch_size, lr, seed):
+    optimizer = SGD(model.parameters(), lr=lr)
+    losses = []
+    for epoch in range(epochs):
+        generator = {generator}
+        order = {order}
+        for start in range(0, len(order), batch_size):
+            part = order[start : start + batch_size]
+            points, targets = (torch.stack(column) for column in zip(*(dataset[i] for i in part)))
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(points), targets)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    return losses
+"""
+RIGHT_OWN = {
+    "generator": "torch.Generator().manual_seed(1000 * seed + epoch)",
+    "order": "torch.randperm(len(dataset), generator=generator).tolist()[rank::num_replicas]",
+}
+
+WORKER = """
+def repair_worker(worker):
+    images = worker.dataset.images
+    {rng}
+    for number in range(worker.id, len(images), worker.num_workers):
+        {draw}
+        yield number, {image}
+"""
+RIGHT_WORKER = {
+    "rng": "rng = np.random.default_rng(worker.seed)",
+    "draw": "shift = rng.integers(-4, 5, size=2)",
+    "image": "np.roll(images[number], shift, axis=(0, 1))",
+}
+
+SEARCH = """
+def repair_search(make_model, train_epoch, score, settings, epochs):
+    best = -1.0, None, None, None
+    for setting in settings:
+        model = make_model(setting)
+        for epoch in range(epochs):
+            train_epoch(model, setting)
+            accuracy = score(model, {split})
+            if accuracy > best[0]:
+                best = accuracy, setting, epoch, {kept}
+    return best[1], best[2], {reported}
+"""
+RIGHT_SEARCH = {
+    "split": '"val"',
+    "kept": "copy.deepcopy(model)",
+    "reported": 'score(best[3], "test")',
+}
+JUNS_SEARCH = """
+def repair_search(make_model, train_epoch, score, settings, epochs):
+    found = {}
+    for setting in settings:
+        model, best_val = make_model(setting), -1.0
+        for epoch in range(epochs):
+            train_epoch(model, setting)
+            val_accuracy = score(model, "val")
+            if val_accuracy > best_val:
+                best_val = val_accuracy
+                found[setting] = (score(model, "test"), epoch, best_val)
+    best = max(settings, key=lambda setting: found[setting][{}])
+    return best, found[best][1], found[best][0]
+"""
+
+
+def _schedule(**changed: str) -> str:
+    return SCHEDULE.format(**RIGHT_SCHEDULE | changed)
+
+
+def _accuracy(**changed: str) -> str:
+    return ACCURACY.format(**RIGHT_ACCURACY | changed)
+
+
+def _probabilities(**changed: str) -> str:
+    return PROBABILITIES.format(**RIGHT_PROBABILITIES | changed)
+
+
+def _window(**changed: str) -> str:
+    return WINDOW.format(**RIGHT_WINDOW | changed)
+
+
+def _smoothing(**changed: str) -> str:
+    return SMOOTHING.format(**RIGHT_SMOOTHING | changed)
+
+
+def _probe(**changed: str) -> str:
+    return PROBE.format(**RIGHT_PROBE | changed)
+
+
+def _scaler(**changed: str) -> str:
+    return SCALER.format(**RIGHT_SCALER | changed)
+
+
+def _shards(**changed: str) -> str:
+    return SHARDS.format(**RIGHT_SHARDS | changed)
+
+
+def _own(**changed: str) -> str:
+    return OWN_SHUFFLE.format(**RIGHT_OWN | changed)
+
+
+def _worker(**changed: str) -> str:
+    return WORKER.format(**RIGHT_WORKER | changed)
+
+
+def _search(**changed: str) -> str:
+    return SEARCH.format(**RIGHT_SEARCH | changed)
+
+
+SOFTMAX = "nn.Sequential(network, nn.Softmax(dim=1))"
+MEAN_OF_MEANS = """
+def repair_accuracy(model, loader):
+    model.eval()
+    accuracies = []
+    with torch.no_grad():
+        for points, targets in loader:
+            hits = model(points).argmax(dim=1) == targets
+            accuracies.append(hits.float().mean().item())
+    return sum(accuracies) / len(accuracies)
+"""
+TOGETHER = """
+def repair_window(model, batches, window, lr):
+    optimizer, losses = SGD(model.parameters(), lr=lr), []
+    for start in range(0, len(batches), window):
+        points, targets = map(torch.cat, zip(*batches[start : start + window]))
+        rows = F.cross_entropy(model(points), targets, reduction="none")
+        losses += [part.mean().item() for part in rows.split(len(batches[0][1]))]
+        optimizer.zero_grad()
+        rows.mean().backward()
+        optimizer.step()
+    return losses
+"""
+FULL_ONLY = "if len(part) == window: optimizer.step()"
+LENGTHENED = (
+    "norm = nn.utils.get_total_norm([p.grad for p in model.parameters()]); "
+    "[p.grad.mul_(max_norm / norm) for p in model.parameters()]"
+)
+EACH_CLIPPED = "[nn.utils.clip_grad_norm_([p], max_norm) for p in model.parameters()]"
+
+WRONG_ANSWERS = {
+    "repair_schedule": [
+        (_schedule(steps="optimizer.step()", epoch="schedule.step()"), "changes 3 times in 44"),
+        (_schedule(steps="optimizer.step()"), "changes 0 times in 44"),
+        (_schedule(total="epochs", warmup="0", steps="optimizer.step()", epoch="schedule.step()"),
+         "counts optimizer steps"),
+        (_schedule(total="len(batches)"), "Step 0 of 44 is taken at"),
+        (_schedule(total="epochs * len(batches) + 8"), "Step .* is taken at"),
+        (_schedule(warmup="len(batches)"), "Step 0 of 44 is taken at"),
+        (_schedule(warmup="0"), "Step 0 of 44 is taken at 0.4, planned is 0.08"),
+        (_schedule(steps="schedule.step(); optimizer.step()"), "Step 0 of 44 is taken at 0.16"),
+        (_schedule(steps="optimizer.step(); schedule.step(); schedule.step()"), "Step 1 of 44"),
+        (_schedule(zero="pass"), "the gradient each batch's"),
+        (_schedule(result="losses[-len(batches):]"), "44 losses are due"),
+        (_schedule(loss="F.cross_entropy(model(points), targets).item()"), "before the step"),
+        (_schedule(result="sum(losses)"), "Return the losses as a list"),
+    ],
+    "repair_accuracy": [
+        (MEAN_OF_MEANS, "mean of the batches' accuracies: the last one has 3 of 33"),
+        (_accuracy(mode="pass"), "in train mode|Expected more than 1 value"),
+        (_accuracy(result="100 * hits / count"), "percentage"),
+        (_accuracy(result="hits"), "number of hits"),
+        (_accuracy(result="hits / batches"), "by the number of batches"),
+        (_accuracy(size="loader.batch_size"), "as if it were full"),
+        (_accuracy(sign="!="), "share of errors"),
+        (MEAN_OF_MEANS.replace("in loader:", "in [*loader][:-1]:"), "is left out"),
+        (_accuracy(result="None"), "Nothing came back"),
+        (_accuracy(result="round(hits / count, 2)"), "points are right"),
+    ],
+    "repair_probabilities": [
+        (_probabilities(model=SOFTMAX, probabilities="model(points)"), "takes their softmax once"),
+        (_probabilities(model=SOFTMAX, loss="F.nll_loss(model(points), targets)",
+                        probabilities="model(points)"), "takes the logarithms"),
+        (_probabilities(probabilities="model(points)"), "does not sum to 1"),
+        (_probabilities(probabilities="model(points).softmax(dim=1).softmax(dim=1)"),
+         "softmax twice"),
+        (_probabilities(probabilities="model(points).sigmoid()"), "does not sum to 1"),
+        (_probabilities(probabilities="model(points).softmax(dim=0)"), "does not sum to 1"),
+        (_probabilities(probabilities="model(points).softmax(dim=1).amax(dim=1)"), "the shape"),
+        (_probabilities(model=SOFTMAX, loss="F.mse_loss(model(points), F.one_hot(targets, 4)"
+                        ".double())", probabilities="model(points)"), "network's logits"),
+        (_probabilities(loss="F.cross_entropy(model(points) / 2, targets)"), "network's logits"),
+        (_probabilities(model="copy.deepcopy(network)"), "network's logits"),
+        (_probabilities(probabilities="(model(points) / 2).softmax(dim=1)"), "trained network's"),
+        (_probabilities().replace("return losses,", "return"), "Return two things"),
+    ],
+    "repair_window": [
+        (_window(backward="loss.backward()"), "with 3 micro-batches in a window the step is 3"),
+        (_window(backward="(loss / window).backward()"), "divided as if it had 3"),
+        (_window(before="pass", inside="optimizer.zero_grad()", backward="loss.backward()"),
+         "zero_grad is called inside"),
+        (_window(before="pass", inside="optimizer.zero_grad()"), "and that is divided"),
+        (_window(after="optimizer.step(); optimizer.zero_grad()", step="pass"),
+         "here 6 are taken"),
+        (_window(backward="(loss / len(part) ** 2).backward()"), "divided once more"),
+        (_window(backward="(loss / len(targets)).backward()"), "each window's mean loss"),
+        (_window(before="pass"), "each window's mean loss"),
+        (_window(step=FULL_ONLY), "takes no step"),
+        (_window(loss="loss.item() / len(part)"), "not the mean loss of its micro-batch"),
+        (TOGETHER, "go through the model together"),
+    ],
+    "repair_smoothing": [
+        (_smoothing(val="smoothed(model(points), targets).item() * len(targets)"),
+         "that of smoothed targets"),
+        (_smoothing(smoothing="0.0"), "trains on hard targets"),
+        (_smoothing(val="F.cross_entropy(model(points), targets).item()", size="1"),
+         "mean of the batches' means"),
+        (_smoothing(val="smoothed(model(points), targets).item()", size="1"),
+         "mean cross-entropy over points"),
+        (_smoothing(val="F.cross_entropy(model(points), targets).item()"),
+         "mean cross-entropy over points"),
+        (_smoothing(val="F.cross_entropy(model(points), targets).item() * (1 - smoothing) "
+                    "* len(targets)"), "mean cross-entropy over points"),
+        (_smoothing(mode="pass"), "eval mode"),
+        (_smoothing(mode="losses = [loss / 2 for loss in losses]; model.eval()"),
+         "not the smoothed one"),
+        (_smoothing(smoothing="smoothing / 2"), "not those of SGD on the smoothed loss"),
+        (_smoothing(result="total / count"), "Return two things"),
+    ],
+    "repair_probe": [
+        (_probe(modes="model.train()"), "still moves: 1.running_mean, 1.running_var"),
+        (_probe(modes="model.eval()"), "trained in eval mode"),
+        (_probe(modes="model.train(); backbone[1].momentum = 0.0"), "moves: .*batches_tracked"),
+        (_probe(modes="backbone[1].track_running_stats = False; model.train()"),
+         "made with each batch's statistics"),
+        (_probe(freeze="state = copy.deepcopy(backbone.state_dict())", modes="model.train()",
+                after="backbone.load_state_dict(state)"), "made with each batch's statistics"),
+        (_probe(freeze="pass", trained="model"), "is to be frozen"),
+        (_probe(trained="copy.deepcopy(head)"), "is it trained"),
+        (_probe().replace("model(images)", "model(images) / 2"), "not that of SGD, batch by batch"),
+        (_probe(after="losses = losses[-len(batches):]"), "losses are due"),
+        (_probe(after="losses = [0.0 for _ in losses]"), "before the step"),
+    ],
+    "repair_scaler": [
+        (_scaler(clip=CLIP.format("max_norm")), "max_norm divided by the scale"),
+        (_scaler(clip=CLIP.format("max_norm") + "; scaler.unscale_(optimizer)"),
+         "max_norm divided by the scale"),
+        (_scaler(clip="pass"), "The gradient is not clipped"),
+        (_scaler(clip=UNSCALE + CLIP.format("max_norm / scaler.get_scale()")),
+         "max_norm divided by the scale"),
+        (_scaler(clip=UNSCALE + CLIP.format("max_norm * scaler.get_scale()")),
+         "is not clipped"),
+        (_scaler(clip=UNSCALE + "nn.utils.clip_grad_value_(model.parameters(), max_norm)"),
+         "Each number of the gradient"),
+        (_scaler(clip=UNSCALE + EACH_CLIPPED), "clipped to max_norm"),
+        (_scaler(clip=CLIP.format("max_norm"), step="optimizer.step(); scaler.update()"),
+         "No inf checks"),
+        (_scaler(clip=UNSCALE + LENGTHENED), "and its gradient is shorter"),
+        (_scaler(step="optimizer.step(); scaler.update()"), "The weights are nan"),
+        (_scaler(step="scaler.step(optimizer)"), "unscale_"),
+        (_scaler().replace("scaler.scale(loss).backward()", "loss.backward()")
+         .replace("scaler.unscale_(optimizer); ", "").replace("scaler.step(optimizer)",
+         "optimizer.step()").replace("scaler.update()", "pass"), "scale ends|scale is|nan|SGD"),
+    ],
+    "repair_shards": [
+        (_shards(told="pass"), "Epochs 0 and 1 have the same order"),
+        (_shards(told="sampler.set_epoch(0)"), "Epochs 0 and 1 have the same order"),
+        (_shards(told="sampler.set_epoch(rank)"), "Epochs 0 and 1 have the same order"),
+        (_shards(told="sampler.set_epoch(epoch % 2)"), "Epochs 0 and 2 have the same order"),
+        (_shards(shuffle="False"), "Epochs 0 and 1 have the same order"),
+        (_shards(seed="seed + rank"), "share out the same order"),
+        (_shards(told="sampler.set_epoch(epoch * (rank + 1))"), "share out the same order"),
+        (_shards(ranks="num_replicas, 0"), "share out the same order"),
+        (_shards(seed="0"), "Another seed gives the same order"),
+        (_shards(order="shuffle=True"), "a rank's share of"),
+        (_own(generator="None"), "share out the same order"),
+        (_own(order="list(range(rank, len(dataset), num_replicas)); order = [order[i] for i in "
+              "torch.randperm(len(order), generator=generator)]"), "shuffle before sharing out"),
+    ],
+    "repair_worker": [
+        (_worker(rng="rng = worker.dataset.rng"), "The same shifts are drawn by worker 0 in epoch"),
+        (_worker(rng="rng = np.random.default_rng(worker.id)"),
+         "worker 0 in epoch 0 and worker 0 in epoch 1"),
+        (_worker(rng="rng = np.random.default_rng(worker.seed - worker.id)"),
+         "worker 0 in epoch 0 and worker 1 in epoch 0"),
+        (_worker(rng="rng = worker.dataset.rng.spawn(worker.id + 1)[worker.id]"),
+         "worker 0 in epoch 0 and worker 0 in epoch 1"),
+        (_worker(rng="rng = np.random.default_rng()"), "draw from a seeded generator"),
+        (_worker(rng="rng = np.random"), "has no attribute|draw from a seeded generator"),
+        (_worker(rng="pass", draw="shift = np.random.default_rng(worker.seed).integers(-4, 5, 2)"),
+         "All images of a worker get the same shift"),
+        (_worker(draw="shift = rng.integers(-4, 4, size=2)"), "not spread evenly"),
+        (_worker(draw="shift = [rng.integers(-4, 5)] * 2"), "not spread evenly"),
+        (_worker(rng="np.random.seed(worker.seed)", draw="shift = np.random.randint(-4, 5, 2)"),
+         "Seed must be between"),
+        (_worker(rng="rng = np.random.default_rng(worker.seed); worker.num_workers = 1"),
+         "other images than its own"),
+        (_worker(draw="shift = rng.integers(-6, 7, size=2)"), "shifted by −4 to 4"),
+        (_worker(image="images[number][shift[0]:, shift[1]:]"), "come back as"),
+    ],
+    "repair_search": [
+        (JUNS_SEARCH.replace("[{}]", "[0]"), "chosen by its test accuracy"),
+        (JUNS_SEARCH.replace("[{}]", "[2]"), "The test split is scored .* times"),
+        (_search(split='"test"', reported="best[0]"), "Setting and epoch are chosen by test"),
+        (_search(split='"test"'), "Setting and epoch are chosen by test"),
+        (_search(reported="best[0]"), "It reports the validation accuracy"),
+        (_search(kept="model"), "keep a copy"),
+        (_search(reported='score(model, "test")'), "keep a copy"),
+        (_search(reported='(score(make_model(best[1]), "test"))'), "keep a copy"),
+        (_search().replace("accuracy > best[0]", "epoch == epochs - 1 and accuracy > best[0]"),
+         "is chosen"),
+        (_search().replace("accuracy > best[0]", "accuracy >= 0 and best[1] is None"),
+         "is chosen"),
+        (_search().replace("best[1], best[2],", "best[1],"), "Return three things"),
+        (_search().replace("return best", 'score(best[3], "test"); return best'),
+         "scored 2 times"),
+    ],
+}  # fmt: skip
+
+BY_HAND_SCHEDULE = """
+import math
+
+def repair_schedule(model, batches, epochs, peak_lr):
+    total = epochs * len(batches)
+    warmup, losses = total // 10, []
+    for points, targets in [*batches] * epochs:
+        step = len(losses)
+        share = (step - warmup) / (total - 1 - warmup)
+        factor = (step + 1) / (warmup + 1) if step < warmup else (1 + math.cos(math.pi * share)) / 2
+        loss = F.cross_entropy(model(points), targets)
+        gradients = torch.autograd.grad(loss, list(model.parameters()))
+        with torch.no_grad():
+            for parameter, gradient in zip(model.parameters(), gradients):
+                parameter -= peak_lr * factor * gradient
+        losses.append(loss.item())
+    return losses
+"""
+LAMBDA_SCHEDULE = """
+import math
+
+def repair_schedule(model, batches, epochs, peak_lr):
+    total = epochs * len(batches)
+    warmup = total // 10
+
+    def factor(step):
+        if step < warmup:
+            return (step + 1) / (warmup + 1)
+        return (1 + math.cos(math.pi * (step - warmup) / max(1, total - 1 - warmup))) / 2
+
+    optimizer = SGD(model.parameters(), lr=peak_lr)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+    losses = []
+    while len(losses) < total:
+        for points, targets in batches:
+            loss = F.cross_entropy(model(points), targets)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            schedule.step()
+            losses.append(loss.item())
+    return losses
+"""
+BY_FEATURES = """
+def repair_probe(backbone, head, batches, epochs, lr):
+    backbone.eval()
+    with torch.no_grad():
+        features = [(backbone(images), targets) for images, targets in batches]
+    head.train()
+    optimizer, losses = SGD(head.parameters(), lr=lr), []
+    for inputs, targets in features * epochs:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(head(inputs), targets)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+"""
+LEFT_NORMS = """
+def repair_probe(backbone, head, batches, epochs, lr):
+    model = nn.Sequential(backbone, head)
+    model.train()
+    for module in backbone.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            module.eval()
+    optimizer, losses = SGD(head.parameters(), lr=lr), []
+    for _ in range(epochs):
+        for images, targets in batches:
+            loss = F.cross_entropy(model(images), targets)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    return losses
+"""
+UNSCALED_BY_HAND = """
+def repair_scaler(model, batches, scaler, max_norm, lr):
+    optimizer = SGD(model.parameters(), lr=lr)
+    losses = []
+    for points, targets in batches:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(points), targets)
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        norm = torch.stack([p.grad.norm() for p in model.parameters()]).norm()
+        if norm > max_norm:
+            for p in model.parameters():
+                p.grad *= max_norm / norm
+        scaler.step(optimizer)
+        scaler.update()
+        losses.append(loss.item())
+    return losses
+"""
+NEW_SAMPLER = """
+def repair_shards(model, dataset, rank, num_replicas, epochs, batch_size, lr, seed):
+    optimizer, losses = SGD(model.parameters(), lr=lr), []
+    for epoch in range(epochs):
+        sampler = DistributedSampler(dataset, num_replicas, rank, seed=100 * seed + epoch)
+        for points, targets in DataLoader(dataset, batch_size, sampler=sampler):
+            loss = F.cross_entropy(model(points), targets)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    return losses
+"""
+TRAINED_AGAIN = """
+def repair_search(make_model, train_epoch, score, settings, epochs):
+    val = {}
+    for setting in settings:
+        model = make_model(setting)
+        for epoch in range(epochs):
+            train_epoch(model, setting)
+            val[setting, epoch] = score(model, "val")
+    setting, epoch = max(val, key=val.get)
+    model = make_model(setting)
+    for _ in range(epoch + 1):
+        train_epoch(model, setting)
+    return setting, epoch, score(model, "test")
+"""
+BY_STATE = """
+def repair_search(make_model, train_epoch, score, settings, epochs):
+    trials = []
+    for setting in settings:
+        model = make_model(setting)
+        for epoch in range(epochs):
+            train_epoch(model, setting)
+            state = {name: value.clone() for name, value in model.state_dict().items()}
+            trials.append((score(model, "val"), setting, epoch, state))
+    _, setting, epoch, state = max(trials, key=lambda trial: trial[0])
+    model = make_model(setting)
+    model.load_state_dict(state)
+    return setting, epoch, score(model, "test")
+"""
+
+OTHER_RIGHT_ANSWERS = {
+    "repair_schedule": [LAMBDA_SCHEDULE, BY_HAND_SCHEDULE],
+    "repair_accuracy": [
+        "def repair_accuracy(model, loader):\n"
+        "    model.eval()\n"
+        "    with torch.no_grad():\n"
+        "        hits = [model(points).argmax(dim=1) == targets for points, targets in loader]\n"
+        "    return torch.cat(hits).double().mean().item()",
+        "def repair_accuracy(model, loader):\n"
+        "    total = 0.0\n"
+        "    for points, targets in loader:\n"
+        "        found = model.eval()(points).argmax(dim=1)\n"
+        "        total += (found == targets).double().mean().item() * len(targets)\n"
+        "    return total / len(loader.dataset)",
+    ],
+    "repair_probabilities": [
+        _probabilities(model=SOFTMAX, loss="F.nll_loss(model(points).log(), targets)",
+                       probabilities="model(points)"),
+        _probabilities(model="nn.Sequential(network, nn.LogSoftmax(dim=1))",
+                       probabilities="model(points).exp()"),
+    ],
+    "repair_window": [
+        _window(backward="loss.backward()",
+                step="[p.grad.div_(len(part)) for p in model.parameters()]; optimizer.step()"),
+        _window(backward="loss.backward()",
+                step="optimizer.param_groups[0]['lr'] = lr / len(part); optimizer.step()"),
+    ],
+    "repair_smoothing": [
+        _smoothing(val="F.cross_entropy(model(points), targets, reduction='sum').item()"),
+        _smoothing(val="-model(points).log_softmax(dim=1)[range(len(targets)), targets].sum()",
+                   result="losses, (total / count).item()"),
+    ],
+    "repair_probe": [BY_FEATURES, LEFT_NORMS],
+    "repair_scaler": [
+        UNSCALED_BY_HAND,
+        _scaler(clip=CLIP.format("max_norm * scaler.get_scale()")),
+    ],
+    "repair_shards": [NEW_SAMPLER, _own()],
+    "repair_worker": [
+        _worker(rng="rng = torch.Generator().manual_seed(worker.seed)",
+                draw="shift = torch.randint(-4, 5, (2,), generator=rng).tolist()"),
+        _worker(rng="np.random.seed(worker.seed % 2**32)",
+                draw="shift = np.random.randint(-4, 5, size=2)"),
+    ],
+    "repair_search": [TRAINED_AGAIN, BY_STATE],
+}  # fmt: skip
