@@ -141,7 +141,7 @@ def _run_ranks(answer: Callable, models: list[nn.Module], *lr: float) -> list:
             barrier.abort()
             raise
 
-    barrier = Barrier(size, exchange, timeout=5)
+    barrier = Barrier(size, exchange, timeout=60)
     with ThreadPoolExecutor(size) as pool:
         return list(pool.map(work, range(size)))
 

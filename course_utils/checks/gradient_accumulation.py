@@ -84,7 +84,7 @@ def _prepare(shapes: list, left: float) -> SimpleNamespace:
         calls.clear()
 
     parameters[0].register_post_accumulate_grad_hook(lambda _: calls.append(1))
-    optimizer.register_step_pre_hook(note)
+    optimizer.register_step_post_hook(note)  # after it, as a closure may have been given
     return SimpleNamespace(model=model, own=own, optimizer=optimizer, batches=batches, steps=steps)
 
 

@@ -56,7 +56,9 @@ def _check_one_adapter(answer: Callable, rank: int, alpha: float) -> None:
     expected = original(x).detach()
     require(torch.allclose(adapter(x), expected, atol=1e-6), "It does not start as base: B is 0.")
     trained = {name: p for name, p in adapter.named_parameters() if p.requires_grad}
-    require(not any("base" in name for name in trained), "The weights of base must be frozen.")
+    require(
+        not any(name.startswith("base.") for name in trained), "The weights of base must be frozen."
+    )
     shapes = sorted(tuple(p.shape) for p in trained.values())
     require(
         shapes == sorted([(rank, 6), (5, rank)]),

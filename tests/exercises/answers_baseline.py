@@ -107,7 +107,20 @@ WRONG_ANSWERS = {
 }  # fmt: skip
 
 OTHER_RIGHT_ANSWERS = {
-    "evaluate": """
+    "paired_interval": [
+        """
+def paired_interval(baseline, treated):
+    return stats.ttest_rel(treated, baseline).confidence_interval(0.95)
+""",
+        """
+def paired_interval(baseline, treated):
+    pairs = [after - before for before, after in zip(baseline, treated, strict=True)]
+    mean, error = sum(pairs) / len(pairs), stats.sem(pairs)
+    return stats.t.interval(0.95, df=len(pairs) - 1, loc=mean, scale=error)
+""",
+    ],
+    "evaluate": [
+        """
 @torch.inference_mode()
 def evaluate(model, batches):
     before = model.training
@@ -117,7 +130,16 @@ def evaluate(model, batches):
     model.train(before)
     return found
 """,
-    "train_epoch": """
+        # looks at a copy, so that there is nothing to restore
+        """
+def evaluate(model, batches):
+    frozen = copy.deepcopy(model).eval().requires_grad_(False)
+    losses = [F.cross_entropy(frozen(x), y, reduction="none") for x, y in batches]
+    return torch.cat(losses).mean().item()
+""",
+    ],
+    "train_epoch": [
+        """
 def train_epoch(model, batches, optimizer):
     model.train()
     losses = []
@@ -129,8 +151,21 @@ def train_epoch(model, batches, optimizer):
         losses.append(loss.item())
     return float(np.mean(losses))
 """,
-    "paired_interval": """
-def paired_interval(baseline, treated):
-    return stats.ttest_rel(treated, baseline).confidence_interval(0.95)
+        # hands the optimizer a closure, and the model back in the mode in which it came
+        """
+def train_epoch(model, batches, optimizer):
+    was_training = model.training
+    model.train()
+
+    def step(images, targets):
+        optimizer.zero_grad()
+        loss = torch.nn.CrossEntropyLoss()(model(images), targets)
+        loss.backward()
+        return loss.detach()
+
+    losses = torch.stack([optimizer.step(partial(step, *batch)) for batch in batches])
+    model.train(was_training)
+    return losses.mean().item()
 """,
+    ],
 }

@@ -316,28 +316,113 @@ WRONG_ANSWERS = {
 }  # fmt: skip
 
 OTHER_RIGHT_ANSWERS = {
-    "plan_workers": (
-        "def plan_workers(prepare_s, step_s, cores):\n"
-        "    for workers in range(1, cores):\n"
-        "        if prepare_s / workers <= step_s:\n"
-        "            return workers\n"
-        "    share = step_s * (cores - 1) / prepare_s\n"
-        "    raise ValueError(f'{100 * share:.1f} % trained, {100 - 100 * share:.1f} % waited')"
-    ),
-    # a queue with limited room; the thread looks now and then whether it should stop
-    "prefetch": _queue(),
-    # NumPy all the way, one run ahead of the training
-    "to_batches": (
-        "def to_batches(pipeline, num_images, batch_size, train):\n"
-        "    whole, rest = divmod(num_images, batch_size)\n"
-        "    for number in range(whole + bool(rest)):\n"
-        "        x, y = map(np.array, pipeline.run())\n"
-        "        if number == whole:\n"
-        "            if train:\n"
-        "                continue\n"
-        "            x, y = x[:rest], y[:rest]\n"
-        "        x = (x.astype(np.float32) - 255 * pipeline.mean) / (255 * pipeline.std)\n"
-        "        x = np.ascontiguousarray(np.moveaxis(x, 3, 1))\n"
-        "        yield [torch.tensor(x), torch.tensor(y).flatten()]"
-    ),
+    "plan_workers": [
+        """
+def plan_workers(prepare_s, step_s, cores):
+    for workers in range(1, cores):
+        if prepare_s / workers <= step_s:
+            return workers
+    share = step_s * (cores - 1) / prepare_s
+    raise ValueError(f'{100 * share:.1f} % trained, {100 - 100 * share:.1f} % waited')
+""",
+        # whole steps that go into one batch's time, and one more worker for a rest
+        """
+def plan_workers(prepare_s, step_s, cores):
+    whole, rest = divmod(prepare_s, step_s)
+    needed = int(whole) + bool(rest)
+    if needed >= cores:
+        interval = prepare_s / (cores - 1)
+        raise ValueError(f"training waits for {100 * (interval - step_s) / interval}% of the time")
+    return needed
+""",
+    ],
+    "prefetch": [
+        # a queue with limited room; the thread looks now and then whether it should stop
+        """
+def prefetch(batches, depth):
+    ready, stop = queue.Queue(depth), threading.Event()
+
+    def hand_over(*pair):
+        while not stop.is_set():
+            try:
+                return ready.put(pair, timeout=0.02)
+            except queue.Full:
+                continue
+
+    def prepare():
+        try:
+            for batch in batches:
+                hand_over(batch, None)
+                if stop.is_set():
+                    return
+            hand_over(None, StopIteration())
+        except Exception as error:
+            hand_over(None, error)
+
+    thread = threading.Thread(target=prepare)
+    thread.start()
+    try:
+        while True:
+            batch, error = ready.get()
+            if isinstance(error, StopIteration):
+                return
+            if error is not None:
+                raise error
+            yield batch
+    finally:
+        stop.set()
+        thread.join()
+""",
+        # a pool of one thread, which is given as many orders as there may be batches ahead
+        """
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+
+def prefetch(batches, depth):
+    source, end = iter(batches), object()
+    pool = ThreadPoolExecutor(max_workers=1)
+    orders = deque(pool.submit(next, source, end) for _ in range(depth))
+    try:
+        while True:
+            orders.append(pool.submit(next, source, end))
+            batch = orders.popleft().result()
+            if batch is end:
+                return
+            yield batch
+    finally:
+        pool.shutdown(cancel_futures=True)
+""",
+    ],
+    "to_batches": [
+        # NumPy all the way
+        """
+def to_batches(pipeline, num_images, batch_size, train):
+    whole, rest = divmod(num_images, batch_size)
+    for number in range(whole + bool(rest)):
+        x, y = map(np.array, pipeline.run())
+        if number == whole:
+            if train:
+                continue
+            x, y = x[:rest], y[:rest]
+        x = (x.astype(np.float32) - 255 * pipeline.mean) / (255 * pipeline.std)
+        x = np.ascontiguousarray(np.moveaxis(x, 3, 1))
+        yield [torch.tensor(x), torch.tensor(y).flatten()]
+""",
+        # torchvision's transforms, counting the images that are left
+        """
+def to_batches(pipeline, num_images, batch_size, train):
+    normalise = v2.Compose([
+        v2.ToDtype(torch.float32, scale=True),
+        v2.Normalize(pipeline.mean.tolist(), pipeline.std.tolist()),
+    ])
+    left = num_images
+    while left > 0:
+        images, labels = pipeline.run()
+        if left >= batch_size or not train:
+            images = torch.tensor(images).permute(0, 3, 1, 2).contiguous()
+            targets = torch.tensor(labels).squeeze(1)
+            yield normalise(images)[:left], targets[:left]
+        left -= batch_size
+""",
+    ],
 }

@@ -333,58 +333,106 @@ WRONG_ANSWERS = {
 }  # fmt: skip
 
 OTHER_RIGHT_ANSWERS = {
-    # deals out by position, without a padded list
-    "shard_indices": (
-        "import math\n"
-        "import torch\n"
-        "def shard_indices(length, rank, size, epoch, seed=0):\n"
-        "    generator = torch.Generator()\n"
-        "    generator.manual_seed(epoch + seed)\n"
-        "    order = torch.randperm(length, generator=generator)\n"
-        "    places = rank + size * torch.arange(math.ceil(length / size))\n"
-        "    return order[places % length].tolist()"
-    ),
-    # another order of the bucket, divided before, parts of the bucket become the gradients
-    "average_gradients": (
-        "import torch\n"
-        "def average_gradients(parameters, all_reduce, size):\n"
-        "    parameters = [p for p in parameters if p.grad is not None][::-1]\n"
-        "    bucket = torch.empty(sum(p.numel() for p in parameters), dtype=parameters[0].dtype)\n"
-        "    start = 0\n"
-        "    for p in parameters:\n"
-        "        part = bucket[start : start + p.numel()].view(p.shape)\n"
-        "        part.copy_(p.grad / size)\n"
-        "        p.grad = part\n"
-        "        start += p.numel()\n"
-        "    all_reduce(bucket)"
-    ),
-    # hooks average each gradient during backward; the hits are added up over the ranks each step
-    "train_rank": (
-        "import torch\n"
-        "from torch import nn\n"
-        "from torch.utils.data import DataLoader, DistributedSampler\n"
-        "def train_rank(model, dataset, rank, size, epochs, batch_size, group, lr=0.1):\n"
-        "    def average(parameter):\n"
-        "        parameter.grad /= size\n"
-        "        group.all_reduce(parameter.grad)\n"
-        "    for tensor in (*model.buffers(), *model.parameters()):\n"
-        "        group.broadcast(tensor)\n"
-        "    for parameter in model.parameters():\n"
-        "        parameter.register_post_accumulate_grad_hook(average)\n"
-        "    sampler = DistributedSampler(dataset, num_replicas=size, rank=rank)\n"
-        "    for epoch in range(epochs):\n"
-        "        sampler.set_epoch(epoch)\n"
-        "        right = total = 0\n"
-        "        for images, targets in DataLoader(dataset, batch_size, sampler=sampler):\n"
-        "            model.zero_grad()\n"
-        "            logits = model(images)\n"
-        "            nn.CrossEntropyLoss()(logits, targets).backward()\n"
-        "            with torch.no_grad():\n"
-        "                for parameter in model.parameters():\n"
-        "                    parameter -= lr * parameter.grad\n"
-        "            counts = torch.tensor([(logits.argmax(1) == targets).sum(), len(targets)])\n"
-        "            group.all_reduce(counts)\n"
-        "            right, total = right + counts[0].item(), total + counts[1].item()\n"
-        "    return right / total"
-    ),
+    "shard_indices": [
+        # deals out by position, without a padded list
+        """
+def shard_indices(length, rank, size, epoch, seed=0):
+    generator = torch.Generator()
+    generator.manual_seed(epoch + seed)
+    order = torch.randperm(length, generator=generator)
+    places = rank + size * torch.arange(math.ceil(length / size))
+    return order[places % length].tolist()
+""",
+        # NumPy pads by repeating, and a row of a table belongs to each position
+        """
+def shard_indices(length, rank, size, epoch, seed=0):
+    order = torch.randperm(length, generator=torch.Generator().manual_seed(seed + epoch))
+    rows = length // size + (length % size > 0)
+    return np.resize(order.numpy(), (rows, size))[:, rank].tolist()
+""",
+    ],
+    "average_gradients": [
+        # another order of the bucket, divided before, parts of the bucket become the gradients
+        """
+def average_gradients(parameters, all_reduce, size):
+    parameters = [p for p in parameters if p.grad is not None][::-1]
+    bucket = torch.empty(sum(p.numel() for p in parameters), dtype=parameters[0].dtype)
+    start = 0
+    for p in parameters:
+        part = bucket[start : start + p.numel()].view(p.shape)
+        part.copy_(p.grad / size)
+        p.grad = part
+        start += p.numel()
+    all_reduce(bucket)
+""",
+        # PyTorch's own functions for one vector of many tensors
+        """
+def average_gradients(parameters, all_reduce, size):
+    with_gradient = filter(lambda p: p.grad is not None, parameters)
+    gradients = [p.grad for p in with_gradient]
+    vector = torch.nn.utils.parameters_to_vector(gradients)
+    all_reduce(vector.div_(size))
+    torch.nn.utils.vector_to_parameters(vector, gradients)
+""",
+    ],
+    "train_rank": [
+        # hooks average each gradient during backward; the hits are added up in each step
+        """
+def train_rank(model, dataset, rank, size, epochs, batch_size, group, lr=0.1):
+    def average(parameter):
+        parameter.grad /= size
+        group.all_reduce(parameter.grad)
+
+    for tensor in (*model.buffers(), *model.parameters()):
+        group.broadcast(tensor)
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(average)
+    sampler = DistributedSampler(dataset, num_replicas=size, rank=rank)
+    for epoch in range(epochs):
+        sampler.set_epoch(epoch)
+        right = total = 0
+        for images, targets in DataLoader(dataset, batch_size, sampler=sampler):
+            model.zero_grad()
+            logits = model(images)
+            torch.nn.CrossEntropyLoss()(logits, targets).backward()
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter -= lr * parameter.grad
+            counts = torch.tensor([(logits.argmax(1) == targets).sum(), len(targets)])
+            group.all_reduce(counts)
+            right, total = right + counts[0].item(), total + counts[1].item()
+    return right / total
+""",
+        # one message a step: all gradients and the share of hits, and one at the start
+        """
+def train_rank(model, dataset, rank, size, epochs, batch_size, group, lr=0.1):
+    state = list(model.state_dict().values())
+    vector = torch.cat([tensor.flatten() for tensor in state])
+    group.broadcast(vector)
+    for tensor, part in zip(state, vector.split([tensor.numel() for tensor in state])):
+        tensor.copy_(part.view_as(tensor))
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    optimizer = SGD(parameters, lr)
+    sampler = DistributedSampler(dataset, size, rank)
+    loader = DataLoader(dataset, batch_size, sampler=sampler)
+    hits = []
+    for epoch in range(epochs):
+        sampler.set_epoch(epoch)
+        hits.clear()
+        for images, targets in loader:
+            logits = model(images)
+            gradients = torch.autograd.grad(F.cross_entropy(logits, targets), parameters)
+            share = (logits.argmax(dim=1) == targets).double().sum() / len(sampler)
+            message = torch.cat([*(g.flatten() for g in gradients), share.view(1)])
+            group.all_reduce(message)
+            message /= size
+            sizes = [p.numel() for p in parameters]
+            *parts, share = message.split([*sizes, 1])
+            for parameter, part in zip(parameters, parts):
+                parameter.grad = part.reshape(parameter.shape)
+            optimizer.step()
+            hits.append(share.item())
+    return math.fsum(hits)
+""",
+    ],
 }

@@ -104,14 +104,53 @@ WRONG_ANSWERS = {
 }  # fmt: skip
 
 OTHER_RIGHT_ANSWERS = {
-    "freeze_all_but": _freeze(
-        OTHERS, "for c in others:", "    c.requires_grad_(False).eval()",
-        "    c.train = lambda mode=True, c=c: c", "return model"),
-    "group_by_depth": _group(
-        TRAINABLE, "groups, rate = [], lr", "for p in lists[::-1]:", "    if p:",
-        "        groups.insert(0, {'params': p, 'lr': rate})", "        rate *= decay",
-        "return groups"),
-    "probe": _probe(
-        "model.eval()", "for p in model.parameters(): p.requires_grad_(False)", NEW_HEAD,
-        "optimizer = torch.optim.SGD(model.fc.parameters(), lr=0.2)"),
+    "freeze_all_but": [
+        _freeze(
+            OTHERS, "for c in others:", "    c.requires_grad_(False).eval()",
+            "    c.train = lambda mode=True, c=c: c", "return model"),
+        # goes by the names of the parameters; each frozen child is put in eval mode as it is called
+        _freeze(
+            "for name, p in model.named_parameters():",
+            "    p.requires_grad = name.split('.')[0] == head",
+            "for name, child in model.named_children():",
+            "    if name != head:",
+            "        child.register_forward_pre_hook(lambda child, inputs: child.eval() and None)",
+            "return model"),
+    ],
+    "group_by_depth": [
+        _group(
+            TRAINABLE, "groups, rate = [], lr", "for p in lists[::-1]:", "    if p:",
+            "        groups.insert(0, {'params': p, 'lr': rate})", "        rate *= decay",
+            "return groups"),
+        # sorts the parameters by the first part of their names
+        _group(
+            "children = {}",
+            "for name, p in model.named_parameters():",
+            "    if p.requires_grad:",
+            "        children.setdefault(name.partition('.')[0], []).append(p)",
+            "last = len(children) - 1",
+            "return [dict(params=ps, lr=lr * decay ** (last - n))"
+            " for n, ps in enumerate(children.values())]"),
+    ],
+    "probe": [
+        _probe(
+            "model.eval()", "for p in model.parameters(): p.requires_grad_(False)", NEW_HEAD,
+            "optimizer = torch.optim.SGD(model.fc.parameters(), lr=0.2)"),
+        # the frozen part's features are computed once, and the head is trained on them
+        """
+def probe(model, batches, num_classes, lr=0.05):
+    head = nn.Linear(model.fc.in_features, num_classes)
+    model.fc = nn.Identity()
+    model.requires_grad_(False).eval()
+    features = [(model(images), targets) for images, targets in batches]
+    optimizer = AdamW(head.parameters(), lr)
+    for inputs, targets in features:
+        loss = nn.CrossEntropyLoss()(head(inputs), targets)
+        loss.backward()
+        optimizer.step()
+        head.zero_grad()
+    model.fc = head
+    return model
+""",
+    ],
 }  # fmt: skip

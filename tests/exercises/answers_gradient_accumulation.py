@@ -237,58 +237,106 @@ WRONG_ANSWERS = {
 }  # fmt: skip
 
 OTHER_RIGHT_ANSWERS = {
-    "plan_batches": (
-        "def plan_batches(effective_batch_size, limit, devices=1):\n"
-        "    if effective_batch_size % devices:\n"
-        "        raise ValueError\n"
-        "    number = 1\n"
-        "    share = effective_batch_size // devices\n"
-        "    while share % number or share // number > limit:\n"
-        "        number += 1\n"
-        "    return [share // number, number]"
-    ),
-    # divided and clipped by hand; a micro-batch without tokens is left out
-    "step_over_tokens": (
-        "import torch\n"
-        "def step_over_tokens(model, optimizer, window, max_norm):\n"
-        "    model.zero_grad(set_to_none=False)\n"
-        "    tokens = 0\n"
-        "    for inputs, targets in window:\n"
-        "        there = targets != -100\n"
-        "        if not there.any():\n"
-        "            continue\n"
-        "        tokens += there.sum()\n"
-        "        chosen = model(inputs).log_softmax(-1)[there].gather(1, targets[there][:, None])\n"
-        "        (-chosen).sum().backward()\n"
-        "    gradients = [p.grad.div_(tokens) for p in model.parameters()]\n"
-        "    norm = torch.stack([g.square().sum() for g in gradients]).sum().sqrt()\n"
-        "    for g in gradients:\n"
-        "        g *= min(1, max_norm / norm)\n"
-        "    optimizer.step()\n"
-        "    return norm"
-    ),
-    # does not collect a window: divides the summed gradients when it is complete
-    "train_windows": (
-        "from torch import nn\n"
-        "def train_windows(model, optimizer, schedule, batches, size):\n"
-        "    def step():\n"
-        "        for p in model.parameters():\n"
-        "            p.grad /= examples\n"
-        "        optimizer.step()\n"
-        "        optimizer.zero_grad()\n"
-        "        schedule.step()\n"
-        "    optimizer.zero_grad()\n"
-        "    criterion = nn.CrossEntropyLoss(reduction='sum')\n"
-        "    examples = steps = 0\n"
-        "    for number, (images, targets) in enumerate(batches, start=1):\n"
-        "        criterion(model(images), targets).backward()\n"
-        "        examples += len(targets)\n"
-        "        if number % size == 0:\n"
-        "            step()\n"
-        "            examples, steps = 0, steps + 1\n"
-        "    if examples:\n"
-        "        step()\n"
-        "        steps += 1\n"
-        "    return steps"
-    ),
+    "plan_batches": [
+        """
+def plan_batches(effective_batch_size, limit, devices=1):
+    if effective_batch_size % devices:
+        raise ValueError
+    number = 1
+    share = effective_batch_size // devices
+    while share % number or share // number > limit:
+        number += 1
+    return [share // number, number]
+""",
+        # all divisors in pairs, up to the square root
+        """
+def plan_batches(effective_batch_size, limit, devices=1):
+    share = effective_batch_size / devices
+    if not share.is_integer():
+        raise ValueError(f"{effective_batch_size} images are not for {devices} devices")
+    share = int(share)
+    small = [n for n in range(1, int(share**0.5) + 1) if share % n == 0]
+    pairs = [(n, share // n) for n in small] + [(share // n, n) for n in small]
+    return max(pair for pair in pairs if pair[0] <= limit)
+""",
+    ],
+    "step_over_tokens": [
+        # divided and clipped by hand; a micro-batch without tokens is left out
+        """
+def step_over_tokens(model, optimizer, window, max_norm):
+    model.zero_grad(set_to_none=False)
+    tokens = 0
+    for inputs, targets in window:
+        there = targets != -100
+        if not there.any():
+            continue
+        tokens += there.sum()
+        chosen = model(inputs).log_softmax(-1)[there].gather(1, targets[there][:, None])
+        (-chosen).sum().backward()
+    gradients = [p.grad.div_(tokens) for p in model.parameters()]
+    norm = torch.stack([g.square().sum() for g in gradients]).sum().sqrt()
+    for g in gradients:
+        g *= min(1, max_norm / norm)
+    optimizer.step()
+    return norm
+""",
+        # the mean of each micro-batch by its share of the tokens, in a closure
+        """
+def step_over_tokens(model, optimizer, window, max_norm):
+    counts = torch.stack([targets.ge(0).sum() for _, targets in window])
+    norms = []
+
+    def closure():
+        optimizer.zero_grad()
+        for (inputs, targets), share in zip(window, counts / counts.sum()):
+            if share:
+                loss = nn.CrossEntropyLoss()(model(inputs).transpose(1, 2), targets)
+                loss.backward(share.to(loss.dtype))
+        norms.append(nn.utils.clip_grad_norm_(model.parameters(), max_norm))
+
+    optimizer.step(closure)
+    return float(norms[0])
+""",
+    ],
+    "train_windows": [
+        # does not collect a window: divides the summed gradients when it is complete
+        """
+def train_windows(model, optimizer, schedule, batches, size):
+    def step():
+        for p in model.parameters():
+            p.grad /= examples
+        optimizer.step()
+        optimizer.zero_grad()
+        schedule.step()
+
+    optimizer.zero_grad()
+    criterion = nn.CrossEntropyLoss(reduction='sum')
+    examples = steps = 0
+    for number, (images, targets) in enumerate(batches, start=1):
+        criterion(model(images), targets).backward()
+        examples += len(targets)
+        if number % size == 0:
+            step()
+            examples, steps = 0, steps + 1
+    if examples:
+        step()
+        steps += 1
+    return steps
+""",
+        # one iterator size times beside itself; means by their share of the examples
+        """
+def train_windows(model, optimizer, schedule, batches, size):
+    windows = list(itertools.zip_longest(*[iter(batches)] * size))
+    for window in windows:
+        window = [batch for batch in window if batch is not None]
+        lengths = torch.tensor([len(targets) for _, targets in window])
+        model.zero_grad()
+        for (images, targets), share in zip(window, (lengths / lengths.sum()).tolist()):
+            loss = F.cross_entropy(model(images), targets) * share
+            loss.backward()
+        optimizer.step()
+        schedule.step()
+    return len(windows)
+""",
+    ],
 }

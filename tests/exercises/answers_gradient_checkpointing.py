@@ -191,62 +191,96 @@ WRONG_ANSWERS = {
 }  # fmt: skip
 
 OTHER_RIGHT_ANSWERS = {
-    "choose_segments": (
-        "def choose_segments(num_blocks, block_bytes, input_bytes):\n"
-        "    best = least = None\n"
-        "    for longest in range(num_blocks, 0, -1):\n"
-        "        segments = (num_blocks + longest - 1) // longest\n"
-        "        memory = segments * input_bytes + longest * block_bytes\n"
-        "        if least is None or memory < least:\n"
-        "            best, least = segments, memory\n"
-        "    return best"
-    ),
-    # detached inputs, `backward` in place of `grad`, the state of autocast as a context
-    "recompute_mixed": (
-        "import torch\n"
-        "class Twice(torch.autograd.Function):\n"
-        "    @staticmethod\n"
-        "    def forward(ctx, block, context, x, *parameters):\n"
-        "        ctx.block, ctx.context, ctx.state = block, context, torch.get_rng_state()\n"
-        "        ctx.save_for_backward(x)\n"
-        "        return block(x)\n"
-        "    @staticmethod\n"
-        "    def backward(ctx, gradient):\n"
-        "        x = ctx.saved_tensors[0].detach().requires_grad_()\n"
-        "        now = torch.get_rng_state()\n"
-        "        torch.set_rng_state(ctx.state)\n"
-        "        with torch.enable_grad(), ctx.context:\n"
-        "            y = ctx.block(x)\n"
-        "        torch.set_rng_state(now)\n"
-        "        y.backward(gradient)\n"
-        "        return (None, None, x.grad) + (None,) * (len(ctx.needs_input_grad) - 3)\n"
-        "def recompute_mixed(block, x):\n"
-        "    on, dtype = torch.is_autocast_enabled('cpu'), torch.get_autocast_dtype('cpu')\n"
-        "    context = torch.autocast('cpu', dtype=dtype, enabled=on)\n"
-        "    return Twice.apply(block, context, x, *block.parameters())"
-    ),
-    # without PyTorch's checkpoint; the segments are cut beforehand
-    "run_segments": (
-        "import torch\n"
-        "from torch import nn\n"
-        "class Segment(torch.autograd.Function):\n"
-        "    @staticmethod\n"
-        "    def forward(ctx, part, x, *parameters):\n"
-        "        ctx.part, ctx.state = part, torch.get_rng_state()\n"
-        "        ctx.save_for_backward(x)\n"
-        "        return part(x)\n"
-        "    @staticmethod\n"
-        "    def backward(ctx, gradient):\n"
-        "        x = ctx.saved_tensors[0].detach().requires_grad_()\n"
-        "        with torch.enable_grad(), torch.random.fork_rng(devices=[]):\n"
-        "            torch.set_rng_state(ctx.state)\n"
-        "            y = ctx.part(x)\n"
-        "        return None, *torch.autograd.grad(y, (x, *ctx.part.parameters()), gradient)\n"
-        "def run_segments(blocks, segments, x):\n"
-        "    size = len(blocks) // segments\n"
-        "    parts = [blocks[i : i + size] for i in range(0, len(blocks), size)]\n"
-        "    for part in (nn.Sequential(*part) for part in parts):\n"
-        "        x = Segment.apply(part, x, *part.parameters())\n"
-        "    return x"
-    ),
+    "choose_segments": [
+        # by the length of the longest segment
+        """
+def choose_segments(num_blocks, block_bytes, input_bytes):
+    best = least = None
+    for longest in range(num_blocks, 0, -1):
+        segments = (num_blocks + longest - 1) // longest
+        memory = segments * input_bytes + longest * block_bytes
+        if least is None or memory < least:
+            best, least = segments, memory
+    return best
+""",
+        # all at once
+        """
+def choose_segments(num_blocks, block_bytes, input_bytes):
+    segments = np.arange(1, num_blocks + 1)
+    need = segments * input_bytes + np.ceil(num_blocks / segments) * block_bytes
+    return segments[need.argmin()]
+""",
+    ],
+    "recompute_mixed": [
+        # detached inputs, `backward` in place of `grad`, the state of autocast as a context
+        """
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, block, context, x, *parameters):
+        ctx.block, ctx.context, ctx.state = block, context, torch.get_rng_state()
+        ctx.save_for_backward(x)
+        return block(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x = ctx.saved_tensors[0].detach().requires_grad_()
+        now = torch.get_rng_state()
+        torch.set_rng_state(ctx.state)
+        with torch.enable_grad(), ctx.context:
+            y = ctx.block(x)
+        torch.set_rng_state(now)
+        y.backward(gradient)
+        return (None, None, x.grad) + (None,) * (len(ctx.needs_input_grad) - 3)
+
+
+def recompute_mixed(block, x):
+    on, dtype = torch.is_autocast_enabled('cpu'), torch.get_autocast_dtype('cpu')
+    context = torch.autocast('cpu', dtype=dtype, enabled=on)
+    return Twice.apply(block, context, x, *block.parameters())
+""",
+        # PyTorch's checkpoint does all that is asked
+        """
+def recompute_mixed(block, x):
+    return checkpoint(block, x, use_reentrant=False)
+""",
+    ],
+    "run_segments": [
+        # without PyTorch's checkpoint; the segments are cut beforehand
+        """
+class Segment(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, part, x, *parameters):
+        ctx.part, ctx.state = part, torch.get_rng_state()
+        ctx.save_for_backward(x)
+        return part(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad(), torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(ctx.state)
+            y = ctx.part(x)
+        return None, *torch.autograd.grad(y, (x, *ctx.part.parameters()), gradient)
+
+
+def run_segments(blocks, segments, x):
+    size = len(blocks) // segments
+    parts = [blocks[i : i + size] for i in range(0, len(blocks), size)]
+    for part in (nn.Sequential(*part) for part in parts):
+        x = Segment.apply(part, x, *part.parameters())
+    return x
+""",
+        # takes off the first segment until none is left
+        """
+def run_segments(blocks, segments, x):
+    def run(left, x):
+        if not left:
+            return x
+        first = nn.Sequential(*left[:size])
+        return run(left[size:], checkpoint(first, x, use_reentrant=False))
+
+    size, _ = divmod(len(blocks), segments)
+    return run(list(blocks), x)
+""",
+    ],
 }

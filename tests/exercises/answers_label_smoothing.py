@@ -108,24 +108,75 @@ WRONG_ANSWERS = {
 }  # fmt: skip
 
 OTHER_RIGHT_ANSWERS = {
-    "smooth_targets": (
-        "import torch\n"
-        "def smooth_targets(targets, num_classes, smoothing):\n"
-        "    soft = torch.full((len(targets), num_classes), smoothing / num_classes)\n"
-        "    soft[torch.arange(len(targets)), targets] += 1 - smoothing\n"
-        "    return soft"
-    ),
-    "equal_mass_error": (
-        "import numpy as np\n"
-        "def equal_mass_error(probabilities, targets, num_bins):\n"
-        "    p = probabilities.numpy()\n"
-        "    order = np.argsort(p.max(axis=1))\n"
-        "    miss = p.max(axis=1)[order] - (p.argmax(axis=1) == targets.numpy())[order]\n"
-        "    return np.float32(sum(abs(part.sum()) for part in np.array_split(miss, num_bins))"
-        " / len(miss))"
-    ),
-    "train_smoothed": _train(
-        loss="F.cross_entropy(logits := model(images), targets) * (1 - smoothing)"
-        " - smoothing * logits.log_softmax(dim=1).mean()"
-    ),
+    "smooth_targets": [
+        """
+def smooth_targets(targets, num_classes, smoothing):
+    soft = torch.full((len(targets), num_classes), smoothing / num_classes)
+    soft[torch.arange(len(targets)), targets] += 1 - smoothing
+    return soft
+""",
+        # chooses between two values
+        """
+def smooth_targets(targets, num_classes, smoothing):
+    off = smoothing / num_classes
+    right = targets.unsqueeze(1) == torch.arange(num_classes)
+    return torch.where(right, 1 - smoothing + off, off)
+""",
+    ],
+    "equal_mass_error": [
+        """
+def equal_mass_error(probabilities, targets, num_bins):
+    p = probabilities.numpy()
+    order = np.argsort(p.max(axis=1))
+    miss = p.max(axis=1)[order] - (p.argmax(axis=1) == targets.numpy())[order]
+    return np.float32(sum(abs(part.sum()) for part in np.array_split(miss, num_bins)) / len(miss))
+""",
+        # as a table
+        """
+def equal_mass_error(probabilities, targets, num_bins):
+    confidence, answers = probabilities.max(dim=1)
+    table = pd.DataFrame({"confidence": confidence, "right": answers == targets})
+    table = table.sort_values("confidence", ignore_index=True)
+    size, longer = divmod(len(table), num_bins)
+    sizes = [size + (number < longer) for number in range(num_bins)]
+    table["bin"] = np.repeat(np.arange(num_bins), sizes)
+    bins = table.groupby("bin").mean()
+    return np.average((bins.right - bins.confidence).abs(), weights=sizes)
+""",
+    ],
+    "train_smoothed": [
+        # the smoothed loss as two sums
+        """
+def train_smoothed(model, train_batches, val_images, val_targets, smoothing, lr=0.1):
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    for images, targets in train_batches:
+        logs = model.train()(images).log_softmax(dim=1)
+        loss = -(1 - smoothing) * logs.gather(1, targets[:, None]).mean() - smoothing * logs.mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    with torch.inference_mode():
+        logs = model.eval()(val_images).log_softmax(dim=1)
+        return F.nll_loss(logs, val_targets), logs.exp().max(dim=1)[0].mean()
+""",
+        # smoothed probabilities as targets
+        """
+def train_smoothed(model, train_batches, val_images, val_targets, smoothing, lr=0.1):
+    optimizer = torch.optim.SGD(model.parameters(), lr)
+    model.train()
+    criterion = torch.nn.CrossEntropyLoss()
+    for images, targets in train_batches:
+        logits = model(images)
+        hard = F.one_hot(targets, logits.shape[1]).float()
+        soft = hard.lerp(torch.full_like(hard, 1 / logits.shape[1]), smoothing)
+        model.zero_grad()
+        criterion(logits, soft).backward()
+        optimizer.step()
+    model.eval()
+    with torch.no_grad():
+        probabilities = model(val_images).softmax(dim=1).numpy()
+    of_targets = probabilities[np.arange(len(val_targets)), val_targets]
+    return float(-np.log(of_targets).mean()), float(probabilities.max(axis=1).mean())
+""",
+    ],
 }

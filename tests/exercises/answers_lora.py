@@ -95,6 +95,7 @@ WRONG_ANSWERS = {
         (_adapter(merge=f"if not self.merged: {ADD}; self.merged = True\n        "
                         "self.base.requires_grad_(True)"), "weight of base is trainable"),
         (_adapter().replace("self.base", "self.layer"), "Keep the layer as self.base"),
+        (_adapter().replace("def forward", "def call"), "stopped with NotImplementedError: Module"),
     ],
     "adapt": [
         (_adapt(target="['conv1', 'conv2']"), "The stem has an adapter"),
@@ -116,17 +117,80 @@ WRONG_ANSWERS = {
 }  # fmt: skip
 
 OTHER_RIGHT_ANSWERS = {
-    "lora_forward": (
-        "import torch.nn.functional as F\ndef lora_forward(x, weight, A, B, alpha):\n"
-        "    return F.linear(x, weight) + F.linear(F.linear(x, A), B) * (alpha / A.shape[0])"
-    ),
-    "adapter": _adapter(
-        A="nn.init.kaiming_uniform_(torch.empty(rank, base.in_features))",
-        forward="x = x.float()",
-        merge=f"{ADD}; self.scale = 0.0",
-    ),
-    "adapt": _adapt(
-        first="freeze_before(model, 'fc')",
-        target="[f'layer{s}.0.conv{k}' for s in (1, 2, 3, 4) for k in (1, 2)]",
-    ),
+    "lora_forward": [
+        """
+def lora_forward(x, weight, A, B, alpha):
+    return F.linear(x, weight) + F.linear(F.linear(x, A), B) * (alpha / A.shape[0])
+""",
+        # adds the update to a copy of the weight
+        """
+def lora_forward(x, weight, A, B, alpha):
+    rank, _ = A.shape
+    merged = torch.addmm(weight, B, A, alpha=alpha / rank)
+    return torch.einsum("nk,dk->nd", x, merged)
+""",
+    ],
+    "adapter": [
+        # two layers without bias; merged is when the update counts for nothing any more
+        """
+class Adapter(nn.Module):
+    def __init__(self, base, rank, alpha):
+        super().__init__()
+        self.base = base
+        for parameter in base.parameters():
+            parameter.requires_grad = False
+        self.down = nn.Linear(base.in_features, rank, bias=False)
+        self.up = nn.Linear(rank, base.out_features, bias=False)
+        nn.init.zeros_(self.up.weight)
+        self.scale = alpha / rank
+
+    def forward(self, x):
+        return self.base(x) + self.scale * self.up(self.down(x))
+
+    @torch.no_grad()
+    def merge(self):
+        self.base.weight.add_(self.up.weight @ self.down.weight, alpha=self.scale)
+        self.scale = 0.0
+""",
+        # one matrix product with the sum of both weights; B starts again from zero when merged
+        """
+class Adapter(nn.Module):
+    def __init__(self, base, rank, alpha):
+        super().__init__()
+        self.base, self.share = base.requires_grad_(False), alpha / rank
+        self.A = nn.Parameter(torch.empty(rank, base.in_features))
+        self.B = nn.Parameter(base.weight.new_zeros(base.out_features, rank))
+        nn.init.kaiming_uniform_(self.A, a=math.sqrt(5))
+
+    def weight(self):
+        return torch.addmm(self.base.weight, self.B, self.A, alpha=self.share)
+
+    def forward(self, x):
+        return F.linear(x, self.weight(), self.base.bias)
+
+    @torch.no_grad()
+    def merge(self):
+        self.base.weight.copy_(self.weight())
+        self.B.zero_()
+""",
+    ],
+    "adapt": [
+        _adapt(
+            first="freeze_before(model, 'fc')",
+            target="[f'layer{s}.0.conv{k}' for s in (1, 2, 3, 4) for k in (1, 2)]",
+        ),
+        # freezes BatchNorm only, excludes the stem, and thaws the head by hand
+        """
+def adapt(model, rank):
+    for name, child in model.named_children():
+        setattr(model, name, freeze_batch_norm_2d(child))
+    config = LoraConfig(
+        r=rank, lora_alpha=rank, target_modules=["conv1", "conv2"], exclude_modules="conv1"
+    )
+    adapted = get_peft_model(model, config)
+    for parameter in adapted.base_model.model.fc.parameters():
+        parameter.requires_grad = True
+    return adapted
+""",
+    ],
 }

@@ -174,49 +174,97 @@ WRONG_ANSWERS = {
 }  # fmt: skip
 
 OTHER_RIGHT_ANSWERS = {
-    # climbs or descends from 1 by doubling
-    "find_spacing": (
-        "import torch\n"
-        "def find_spacing(value, dtype):\n"
-        "    info, power = torch.finfo(dtype), 1.0\n"
-        "    while 2 * power <= value:\n"
-        "        power *= 2\n"
-        "    while power > value and power > info.smallest_normal:\n"
-        "        power /= 2\n"
-        "    return power * info.eps"
-    ),
-    # clips the scaled gradient to the scaled norm, and leaves it to step to unscale
-    "train_scaled": (
-        "from torch import nn\n"
-        "def train_scaled(model, optimizer, schedule, scaler, batches, max_norm):\n"
-        "    taken = []\n"
-        "    for inputs, targets in batches:\n"
-        "        model.zero_grad()\n"
-        "        scale = scaler.get_scale()\n"
-        "        scaler.scale(nn.CrossEntropyLoss()(model(inputs), targets)).backward()\n"
-        "        norm = nn.utils.clip_grad_norm_(model.parameters(), max_norm * scale)\n"
-        "        scaler.step(optimizer)\n"
-        "        scaler.update()\n"
-        "        taken.append(bool(norm.isfinite()))\n"
-        "        if taken[-1]:\n"
-        "            schedule.step()\n"
-        "    return sum(taken)"
-    ),
-    # the loss outside of autocast, of logits with 32 bits; the step by hand; a mean of tensors
-    "train_mixed": (
-        "import torch\n"
-        "def train_mixed(model, batches, lr):\n"
-        "    losses = []\n"
-        "    for images, targets in batches:\n"
-        "        model.zero_grad()\n"
-        "        with torch.autocast('cpu', torch.bfloat16):\n"
-        "            logits = model(images.bfloat16())\n"
-        "        chosen = logits.float().log_softmax(1).gather(1, targets[:, None])\n"
-        "        (-chosen.mean()).backward()\n"
-        "        with torch.no_grad():\n"
-        "            for p in model.parameters():\n"
-        "                p -= lr * p.grad\n"
-        "        losses.append(-chosen.mean().detach())\n"
-        "    return torch.stack(losses).mean().item()"
-    ),
+    "find_spacing": [
+        # climbs or descends from 1 by doubling
+        """
+def find_spacing(value, dtype):
+    info, power = torch.finfo(dtype), 1.0
+    while 2 * power <= value:
+        power *= 2
+    while power > value and power > info.smallest_normal:
+        power /= 2
+    return power * info.eps
+""",
+        # from the spacing of Python's own floats
+        """
+def find_spacing(value, dtype):
+    info = torch.finfo(dtype)
+    smallest = info.smallest_normal * info.eps
+    return max(smallest, math.ulp(value) * (info.eps / math.ulp(1.0)))
+""",
+    ],
+    "train_scaled": [
+        # clips the scaled gradient to the scaled norm, and leaves it to step to unscale
+        """
+def train_scaled(model, optimizer, schedule, scaler, batches, max_norm):
+    taken = []
+    for inputs, targets in batches:
+        model.zero_grad()
+        scale = scaler.get_scale()
+        scaler.scale(nn.CrossEntropyLoss()(model(inputs), targets)).backward()
+        norm = nn.utils.clip_grad_norm_(model.parameters(), max_norm * scale)
+        scaler.step(optimizer)
+        scaler.update()
+        taken.append(bool(norm.isfinite()))
+        if taken[-1]:
+            schedule.step()
+    return sum(taken)
+""",
+        # the optimizer tells of each step; clips by hand
+        """
+def train_scaled(model, optimizer, schedule, scaler, batches, max_norm):
+    steps = []
+    hook = optimizer.register_step_post_hook(lambda *_: steps.append(schedule.step()))
+    for inputs, targets in batches:
+        optimizer.zero_grad(set_to_none=False)
+        loss = F.cross_entropy(model(inputs), targets)
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        gradients = [p.grad for p in model.parameters()]
+        norm = torch.cat([gradient.flatten() for gradient in gradients]).norm()
+        if norm > max_norm:
+            for gradient in gradients:
+                gradient.mul_(max_norm / norm)
+        scaler.step(optimizer)
+        scaler.update()
+    hook.remove()
+    return len(steps)
+""",
+    ],
+    "train_mixed": [
+        # the loss outside of autocast, of logits with 32 bits; the step by hand; a mean of tensors
+        """
+def train_mixed(model, batches, lr):
+    losses = []
+    for images, targets in batches:
+        model.zero_grad()
+        with torch.autocast('cpu', torch.bfloat16):
+            logits = model(images.bfloat16())
+        chosen = logits.float().log_softmax(1).gather(1, targets[:, None])
+        (-chosen.mean()).backward()
+        with torch.no_grad():
+            for p in model.parameters():
+                p -= lr * p.grad
+        losses.append(-chosen.mean().detach())
+    return torch.stack(losses).mean().item()
+""",
+        # autocast as a decorator; the optimizer calls the closure
+        """
+def train_mixed(model, batches, lr):
+    @torch.autocast("cpu", dtype=torch.bfloat16)
+    def forward(images):
+        return model(images)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = nn.CrossEntropyLoss()(forward(images).float(), targets)
+        loss.backward()
+        return loss
+
+    optimizer, mean = SGD(model.parameters(), lr), 0.0
+    for count, (images, targets) in enumerate(batches, start=1):
+        mean += (optimizer.step(closure).item() - mean) / count
+    return mean
+""",
+    ],
 }

@@ -144,26 +144,93 @@ WRONG_ANSWERS = {
 }  # fmt: skip
 
 OTHER_RIGHT_ANSWERS = {
-    "mix_each": (
-        "import torch\n"
-        "def mix_each(images, targets, lams, permutation, num_classes):\n"
-        "    hard = torch.eye(num_classes)[targets]\n"
-        "    swap = lambda x, y, lam: torch.einsum('n,n...->n...', lam, x) "
-        "+ torch.einsum('n,n...->n...', 1 - lam, y)\n"
-        "    return (swap(images, images[permutation], lams), "
-        "swap(hard, hard[permutation], lams))"
-    ),
-    "cut_mix": (
-        "import torch\n"
-        "def cut_mix(images, targets, box, permutation, num_classes):\n"
-        "    top, left, height, width = box\n"
-        "    y = torch.arange(images.shape[2])[:, None]\n"
-        "    x = torch.arange(images.shape[3])\n"
-        "    inside = (y >= top) & (y < top + height) & (x >= left) & (x < left + width)\n"
-        "    share = inside.float().mean()\n"
-        "    hard = torch.eye(num_classes)[targets]\n"
-        "    return (torch.where(inside, images[permutation], images), "
-        "(1 - share) * hard + share * hard[permutation])"
-    ),
-    "train_and_validate": _train(lam="float(torch.distributions.Beta(alpha, alpha).sample())"),
+    "mix_each": [
+        """
+def mix_each(images, targets, lams, permutation, num_classes):
+    hard = torch.eye(num_classes)[targets]
+    swap = lambda x, y, lam: (
+        torch.einsum('n,n...->n...', lam, x) + torch.einsum('n,n...->n...', 1 - lam, y)
+    )
+    return swap(images, images[permutation], lams), swap(hard, hard[permutation], lams)
+""",
+        # image by image
+        """
+def mix_each(images, targets, lams, permutation, num_classes):
+    soft = torch.zeros(len(targets), num_classes)
+    mixed = torch.empty_like(images)
+    for i, (lam, j) in enumerate(zip(lams.tolist(), permutation.tolist())):
+        mixed[i] = torch.lerp(images[j], images[i], lam)
+        soft[i, targets[i]] += lam
+        soft[i, targets[j]] += 1 - lam
+    return mixed, soft
+""",
+    ],
+    "cut_mix": [
+        """
+def cut_mix(images, targets, box, permutation, num_classes):
+    top, left, height, width = box
+    y = torch.arange(images.shape[2])[:, None]
+    x = torch.arange(images.shape[3])
+    inside = (y >= top) & (y < top + height) & (x >= left) & (x < left + width)
+    share = inside.float().mean()
+    hard = torch.eye(num_classes)[targets]
+    return (
+        torch.where(inside, images[permutation], images),
+        (1 - share) * hard + share * hard[permutation],
+    )
+""",
+        # a slice of a range is clipped by itself; the shares are added up class by class
+        """
+def cut_mix(images, targets, box, permutation, num_classes):
+    top, left, height, width = box
+    n, _, h, w = images.shape
+    rows = range(h)[max(top, 0) : max(top + height, 0)]
+    columns = range(w)[max(left, 0) : max(left + width, 0)]
+    cut = images.clone()
+    for row in rows:
+        for column in columns:
+            cut[:, :, row, column] = images[permutation, :, row, column]
+    pasted = torch.full((n, 1), len(rows) * len(columns) / (h * w))
+    soft = torch.zeros(n, num_classes).scatter_(1, targets[:, None], 1 - pasted)
+    return cut, soft.scatter_add_(1, targets[permutation][:, None], pasted)
+""",
+    ],
+    "train_and_validate": [
+        # one loss for each of the two targets; all validation images at once
+        """
+def train_and_validate(model, train_batches, val_batches, num_classes, alpha, lr=0.1):
+    criterion = nn.CrossEntropyLoss()
+    optimizer = torch.optim.SGD(model.train().parameters(), lr)
+    for images, targets in train_batches:
+        lam = np.random.beta(alpha, alpha)
+        partners = np.random.permutation(len(targets))
+        logits = model(images.mul(lam).add(images[partners], alpha=1 - lam))
+        loss = lam * criterion(logits, targets) + (1 - lam) * criterion(logits, targets[partners])
+        model.zero_grad()
+        loss.backward()
+        optimizer.step()
+    with torch.inference_mode():
+        images, targets = map(torch.cat, zip(*val_batches))
+        return float(criterion(model.eval()(images), targets))
+""",
+        # timm mixes, in place: each image with the one at the same place from the end
+        """
+def train_and_validate(model, train_batches, val_batches, num_classes, alpha, lr=0.1):
+    mixup = Mixup(mixup_alpha=alpha, label_smoothing=0.0, num_classes=num_classes)
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    model.train()
+    for batch in train_batches:
+        images, soft = mixup(*batch)
+        loss = -(soft * model(images).log_softmax(dim=1)).sum(dim=1).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    model.eval()
+    losses = []
+    for images, targets in val_batches:
+        with torch.no_grad():
+            losses += F.cross_entropy(model(images), targets, reduction="none").tolist()
+    return np.mean(losses)
+""",
+    ],
 }

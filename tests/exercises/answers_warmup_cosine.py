@@ -90,6 +90,8 @@ WRONG_ANSWERS = {
         (_lambda("min(1, step / max(1, warmup_steps))"), "the rate 0"),
         (_lambda("min(1, (step + 1) / max(1, warmup_steps))"), "step 0 has 0.2 of the full rate"),
         (_lambda("(step + 1) / (warmup_steps + 1)"), "After warm-up the rate stays"),
+        (_lambda("min(1, (step + 1) / (warmup_steps + 1)) * (step < total_steps // 2)"),
+         "After warm-up the rate stays at 0.3: step 20 has 0"),
         (_lambda("1"), "step 0 has 0.2 of the full rate, here it is 1"),
         (_lambda("min(1, (step + 1) / total_steps)"), "step 0 has 0.2"),
         (_warmup("s = schedulers.LambdaLR(optimizer, lambda n: min(1, (n + 1) / "
@@ -117,16 +119,80 @@ WRONG_ANSWERS = {
 }  # fmt: skip
 
 OTHER_RIGHT_ANSWERS = {
-    "flat_cosine": (
-        "import numpy as np\n"
-        "def flat_cosine(step, peak_lr, min_lr, flat_steps, total_steps):\n"
-        "    t = max(0, step - flat_steps) / (total_steps - 1 - flat_steps)\n"
-        "    return np.asarray((peak_lr + min_lr) / 2 + (peak_lr - min_lr) / 2 * np.cos(np.pi * t))"
-    ),
-    "linear_warmup": _warmup(
-        "if not warmup_steps:",
-        "    return schedulers.ConstantLR(optimizer, 1.0)",
-        "return schedulers.LinearLR(optimizer, 1 / (warmup_steps + 1), 1.0, warmup_steps)",
-    ),
-    "train_with_schedule": _train(total="sum(1 for _ in loader) * epochs"),
+    "flat_cosine": [
+        """
+def flat_cosine(step, peak_lr, min_lr, flat_steps, total_steps):
+    t = max(0, step - flat_steps) / (total_steps - 1 - flat_steps)
+    return np.asarray((peak_lr + min_lr) / 2 + (peak_lr - min_lr) / 2 * np.cos(np.pi * t))
+""",
+        # the rates of all steps, of which one is returned
+        """
+def flat_cosine(step, peak_lr, min_lr, flat_steps, total_steps):
+    angles = torch.linspace(0, math.pi / 2, total_steps - flat_steps)
+    falling = torch.lerp(torch.tensor(min_lr), torch.tensor(peak_lr), angles.cos().square())
+    return torch.cat([torch.full((flat_steps,), peak_lr), falling])[step].item()
+""",
+    ],
+    "linear_warmup": [
+        """
+def linear_warmup(optimizer, total_steps, warmup_steps):
+    if not warmup_steps:
+        return schedulers.ConstantLR(optimizer, 1.0)
+    return schedulers.LinearLR(optimizer, 1 / (warmup_steps + 1), 1.0, warmup_steps)
+""",
+        # a scheduler of its own
+        """
+class LinearWarmup(schedulers.LRScheduler):
+    def __init__(self, optimizer, warmup_steps):
+        self.rising = np.linspace(0, 1, warmup_steps + 2)[1:]
+        super().__init__(optimizer)
+
+    def get_lr(self):
+        factor = self.rising[: self.last_epoch + 1][-1]
+        return [float(rate * factor) for rate in self.base_lrs]
+
+
+def linear_warmup(optimizer, total_steps, warmup_steps):
+    return LinearWarmup(optimizer, warmup_steps)
+""",
+    ],
+    "train_with_schedule": [
+        # PyTorch's own schedules, one after the other
+        """
+def train_with_schedule(model, dataset, loader, epochs, peak_lr):
+    optimizer = SGD(model.parameters(), lr=peak_lr)
+    total = epochs * (len(dataset) // loader.batch_size)
+    warmup = total // 10
+    rise = schedulers.LinearLR(optimizer, 1 / (warmup + 1), 1.0, warmup)
+    fall = schedulers.CosineAnnealingLR(optimizer, total - 1 - warmup)
+    schedule = schedulers.SequentialLR(optimizer, [rise, fall], [warmup])
+    rates = []
+    for images, targets in (batch for _ in range(epochs) for batch in loader):
+        rates += schedule.get_last_lr()
+        loss = nn.CrossEntropyLoss()(model(images), targets)
+        model.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+    return rates
+""",
+        # all rates first, without a scheduler
+        """
+def train_with_schedule(model, dataset, loader, epochs, peak_lr):
+    total = epochs * sum(1 for _ in loader)
+    warmup = int(0.1 * total)
+    down = np.cos(np.linspace(0, np.pi, total - warmup))
+    rates = np.append(np.linspace(0, 1, warmup + 2)[1:-1], (1 + down) / 2) * peak_lr
+    optimizer = SGD(model.parameters())
+    step = 0
+    while step < total:
+        for images, targets in loader:
+            optimizer.param_groups[0]["lr"] = rates[step]
+            optimizer.zero_grad(set_to_none=False)
+            nn.functional.nll_loss(model(images).log_softmax(1), targets).backward()
+            optimizer.step()
+            step += 1
+    return rates.tolist()
+""",
+    ],
 }

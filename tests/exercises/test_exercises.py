@@ -1,12 +1,16 @@
 """Every exercise of every lesson: right answers pass, the stub and planted wrong ones fail.
 
-A lesson joins by existing; its planted answers stand in ``answers_<name>.py``.
+A lesson joins by existing; its planted answers stand in ``answers_<name>.py``. The last test
+prints what the others have shown in this session.
 """
 
+import ast
 import contextlib
 import importlib.util
 import io
 import itertools
+import tokenize
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import nbformat
@@ -60,6 +64,33 @@ def answer(imports, source, check):
     return printed.getvalue()
 
 
+def normalise(source):
+    """Its tokens without imports and docstrings; names of its own become their rank of appearance.
+
+    Two sources that differ in names, comments and layout alone have the same tokens.
+    """
+    tree = ast.parse(source)
+    own = set()
+    for node in ast.walk(tree):
+        if isinstance(getattr(node, "body", None), list):
+            node.body = [line for line in node.body if not is_import_or_docstring(line)]
+        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            own.add(node.id if isinstance(node, ast.Name) else node.attr)
+        elif isinstance(node, ast.arg):
+            own.add(node.arg)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef | ast.ExceptHandler):
+            own.add(node.name)
+    ranks: dict = {}
+    tokens = tokenize.generate_tokens(io.StringIO(ast.unparse(tree)).readline)
+    words = [token.string for token in tokens if token.string.strip()]
+    return tuple(ranks.setdefault(word, len(ranks)) if word in own else word for word in words)
+
+
+def is_import_or_docstring(line):
+    constant = isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant)
+    return constant or isinstance(line, ast.Import | ast.ImportFrom)
+
+
 LESSONS = [path for path in find_notebooks() if not path.stem.startswith("00")]
 EXERCISES = [
     pytest.param(path, *exercise, id=f"{path.stem}-{exercise[0]}")
@@ -68,39 +99,100 @@ EXERCISES = [
 ]
 
 
+SEEDS = range(3)  # nothing passes or fails by luck
+PROVED: defaultdict = defaultdict(Counter)  # (lesson, exercise) to what its tests have shown
+RUN = set()  # names of the tests that were run
+
+
+@pytest.fixture(autouse=True)
+def _note_run(request):
+    RUN.add(request.node.name)
+
+
 @pytest.mark.parametrize(("path", "grade_id", "cell", "check"), EXERCISES)
 def test_solution_passes(path, grade_id, cell, check):
-    assert "passed" in answer(read_exercises(path)[0], cell.source, check)
+    for seed in SEEDS:
+        torch.manual_seed(seed)
+        assert "passed" in answer(read_exercises(path)[0], cell.source, check)
+    PROVED[path.stem, grade_id]["solution"] += 1
 
 
 @pytest.mark.parametrize(("path", "grade_id", "cell", "check"), EXERCISES)
 def test_stub_fails(path, grade_id, cell, check):
-    with pytest.raises(CheckFailed, match="is not written yet"):
+    with pytest.raises(CheckFailed, match="is not written yet") as found:
         answer(read_exercises(path)[0], clear_solution(cell), check)
+    assert type(found.value.__context__) is NotImplementedError
+    assert not found.value.__context__.args
+    PROVED[path.stem, grade_id]["stub"] += 1
 
 
 @pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")  # a planted fault
 @pytest.mark.parametrize(("path", "grade_id", "cell", "check"), EXERCISES)
 def test_wrong_answers_fail_and_are_told_why(path, grade_id, cell, check):
-    wrong = load_answers(path).WRONG_ANSWERS[grade_id]
-    assert len(wrong) >= 3
-    for (source, sentence), seed in itertools.product(wrong, range(3)):  # no rejection by luck
-        torch.manual_seed(seed)
-        with pytest.raises(CheckFailed, match=sentence) as found:
-            answer(read_exercises(path)[0], source, check)
-        assert "\n" not in str(found.value)
-
-
-@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
-def test_lesson_has_three_exercises_and_one_finds_bugs(path):
-    assert len(read_exercises(path)[1]) >= 3
-    text = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells)
-    assert "find the bug" in text.lower()
-    assert set(load_answers(path).WRONG_ANSWERS) == {found[0] for found in read_exercises(path)[1]}
+    for source, sentence in load_answers(path).WRONG_ANSWERS[grade_id]:
+        for seed in SEEDS:
+            torch.manual_seed(seed)
+            with pytest.raises(CheckFailed, match=sentence) as found:
+                answer(read_exercises(path)[0], source, check)
+            assert "\n" not in str(found.value)
+        PROVED[path.stem, grade_id]["wrong"] += 1
 
 
 @pytest.mark.parametrize(("path", "grade_id", "cell", "check"), EXERCISES)
 def test_other_right_answers_pass(path, grade_id, cell, check):
     """A check compares what an answer does, not how it is written."""
-    other = load_answers(path).OTHER_RIGHT_ANSWERS[grade_id]
-    assert "passed" in answer(read_exercises(path)[0], other, check)
+    others = load_answers(path).OTHER_RIGHT_ANSWERS[grade_id]
+    assert len({normalise(source) for source in (cell.source, *others)}) == 1 + len(others)
+    for source in others:
+        for seed in SEEDS:
+            torch.manual_seed(seed)
+            assert "passed" in answer(read_exercises(path)[0], source, check)
+        PROVED[path.stem, grade_id]["other"] += 1
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+def test_lesson_has_three_exercises_and_one_finds_bugs(path):
+    exercises = {found[0] for found in read_exercises(path)[1]}
+    assert len(exercises) >= 3
+    cells = nbformat.read(path, as_version=4).cells
+    text = "\n".join([path.stem.replace("_", " "), *(cell.source for cell in cells)])
+    assert "find the bug" in text.lower()
+    answers = load_answers(path)
+    assert set(answers.WRONG_ANSWERS) == set(answers.OTHER_RIGHT_ANSWERS) == exercises
+
+
+def test_renaming_does_not_make_another_answer():
+    one = 'def f(x, y):\n    """Adds."""\n    total = x + y  # both\n    return total'
+    other = "import math\ndef f(b, a):\n\n    c = (b + a)\n    return c"
+    assert normalise(one) == normalise(other)
+    assert normalise(one) != normalise(one.replace("x + y", "y + x"))
+
+
+def read_points(path, grade_id):
+    cells = nbformat.read(path, as_version=4).cells
+    graded = [cell.metadata["nbgrader"] for cell in cells if "nbgrader" in cell.metadata]
+    return next(c["points"] for c in graded if c["grade_id"] == f"check_{grade_id}")
+
+
+def test_table_of_what_was_shown(capsys):
+    """Counts of what the tests above have shown in this session, not of what is written down."""
+    rows = [("lesson", "exercise", "points", "wrong rejected", "right accepted")]
+    for path, grade_id, *_ in (exercise.values for exercise in EXERCISES):
+        shown = PROVED[path.stem, grade_id]
+        right = shown["solution"] + shown["other"]
+        points = read_points(path, grade_id)
+        rows.append((path.stem, grade_id, points, shown["wrong"], right))
+    with capsys.disabled():
+        print()
+        for lesson, exercise, *numbers in rows:
+            print(f"{lesson:28}{exercise:24}" + "".join(f"{number:>16}" for number in numbers))
+    tests = (test_solution_passes, test_stub_fails, test_wrong_answers_fail_and_are_told_why)
+    needed = itertools.product((*tests, test_other_right_answers_pass), EXERCISES)
+    if not {f"{test.__name__}[{exercise.id}]" for test, exercise in needed} <= RUN:
+        pytest.skip("only some of the tests above were run: run the whole file")
+    for exercise in EXERCISES:
+        path, grade_id, *_ = exercise.values
+        shown = PROVED[path.stem, grade_id]
+        assert shown["solution"] == shown["stub"] == 1, exercise.id
+        assert shown["wrong"] >= 3, exercise.id
+        assert shown["other"] >= 2, exercise.id
