@@ -4,7 +4,7 @@ PROFILE ?= $(or $(COURSE_PROFILE),quick)
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: setup run test lab doctor lint format execute lock bench clean
+.PHONY: setup run test test-browser lab release site doctor lint format execute lock bench clean
 
 setup: $(STAMP)
 
@@ -20,6 +20,15 @@ run: setup
 
 test: setup
 	$(BIN)/python -m pytest
+
+test-browser: setup
+	$(BIN)/python -m pytest tests/browser
+
+release: setup
+	$(BIN)/course release
+
+site: setup
+	$(BIN)/course site
 
 lab: setup
 	$(BIN)/course lab

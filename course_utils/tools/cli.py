@@ -14,7 +14,7 @@ from rich.table import Table
 
 from course_utils.errors import CourseError
 from course_utils.tools import teaching
-from course_utils.tools.lessons import NOTEBOOKS, ROOT, find_lessons, format_lesson_map
+from course_utils.tools.lessons import ROOT, find_lessons, format_lesson_map
 from course_utils.tools.lessons import select_lessons as select
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -23,7 +23,6 @@ Profile = Annotated[str, typer.Option(help="smoke, quick or full")]
 Build = Annotated[Path, typer.Option(help="folder for all that is made")]
 DEFAULT_BUILD = ROOT / "build"
 OPTIONS = {"PROFILE": "--profile", "DATASET": "--dataset", "FIRST_SEED": "--first-seed"}
-ANNOUNCEMENTS = "jupyterlab.handlers.announcements"
 
 
 @app.callback()
@@ -163,28 +162,14 @@ def pretrain(
 @app.command()
 def lab(
     port: Annotated[
-        int, typer.Option(help="port on the loopback, 0 for any free one", min=0, max=65535)
+        int, typer.Option(help="on the loopback; 0: any free one", min=0, max=65535)
     ] = 8888,
     browser: Annotated[bool, typer.Option(help="open a browser")] = True,
 ) -> None:
     """Open JupyterLab on the lessons: reachable from this machine only, behind a token."""
-    options = {
-        "--ServerApp.ip": "127.0.0.1",
-        "--ServerApp.port": port,
-        "--ServerApp.open_browser": browser,
-        "--ServerApp.root_dir": NOTEBOOKS,
-        "--LabApp.default_url": "/lab/tree/00_start_here.ipynb",
-        "--LabApp.news_url": None,  # the lab calls nobody
-        "--LabApp.check_for_updates_class": f"{ANNOUNCEMENTS}.NeverCheckForUpdate",
-        "--ServerApp.allow_root": hasattr(os, "geteuid") and os.geteuid() == 0,  # containers
-    }
-    settings = [
-        str(Path(__file__).with_name("lab_settings")),
-        os.environ.get("JUPYTER_CONFIG_PATH"),
-    ]
-    os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, settings))
-    command = [sys.executable, "-m", "jupyterlab"]
-    os.execv(sys.executable, command + [f"{name}={value}" for name, value in options.items()])
+    from course_utils.tools.lab import open_lab
+
+    open_lab(port, browser)
 
 
 app.add_typer(teaching.app)

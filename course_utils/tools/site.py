@@ -1,5 +1,6 @@
 """``course site``: all executed lessons as static pages, read from the disk, without a network."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from course_utils.tools.seminars import SEMINARS_MIN, format_plan, read_cell_tim
 __all__ = ["make_anchor", "write_site"]
 
 TEMPLATE = Path(__file__).with_name("site_template")
+HTML_LINK = re.compile(r'(<a href=\\"\d\d_\w+)\.ipynb')  # in the JSON of a notebook
 REPORT = """# Report
 
 All that one execution of the course measured, and where: <a href="run.html">the report</a>.
@@ -110,6 +112,7 @@ def _stage(lessons: Sequence[Lesson], run: Path, folder: Path) -> None:
     (folder / "_extra").mkdir()
     for lesson in lessons:
         text = nbformat.writes(clear_solutions(lesson.read()))
+        text = HTML_LINK.sub(r"\1.html", text)  # Sphinx turns Markdown's links itself
         (folder / lesson.path.name).write_text(text, encoding="utf-8")
     shutil.copyfile(NOTEBOOKS / "glossary.md", folder / "glossary.md")
     (folder / "claims.md").write_text(_write_claims(lessons), encoding="utf-8")

@@ -20,7 +20,10 @@ from course_utils.tools.offline import copy_mathjax, copy_reveal
 __all__ = ["split_at_headings", "write_slides"]
 
 TEMPLATES = Path(__file__).parent
-LOCAL_LINK = re.compile(r"\[([^\]]+)\]\((?!https?:)[^)]*\)")  # to files that lie elsewhere
+LOCAL_LINKS = (  # to files that lie elsewhere
+    re.compile(r"\[([^\]]+)\]\((?!https?:)[^)]*\)"),
+    re.compile(r'<a href="(?!https?:)[^"]*">(.*?)</a>'),
+)
 HEADING = re.compile(r"^(?=#{2,3} )", re.MULTILINE)
 
 
@@ -42,7 +45,9 @@ def split_at_headings(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
         kind = cell.metadata.get("slideshow", {}).get("slide_type", "-")
         pieces = [cell.source]
         if cell.cell_type == "markdown":
-            text = LOCAL_LINK.sub(r"\1", cell.source)
+            text = cell.source
+            for link in LOCAL_LINKS:
+                text = link.sub(r"\1", text)
             pieces = _join_bare_headings([piece for piece in HEADING.split(text) if piece.strip()])
         for number, piece in enumerate(pieces):
             part = nbformat.from_dict(cell)

@@ -28,9 +28,10 @@ def test_a_lesson_runs_from_top_to_bottom(lab, copied_course, open_page):
     page.locator(".jp-Notebook .jp-CodeCell").first.wait_for(timeout=CELL_LIMIT_MS)
     wait_for_kernel(page)
     page.evaluate(
-        """() => { window.bars = new Set(); new MutationObserver(() => {
+        """() => { window.bars = new Set(); const bar = /(Epoch.\\d|noise floor):\\s+\\d+%/g;
+        new MutationObserver(() => {
           for (const area of document.querySelectorAll('.jp-OutputArea-output'))
-            for (const found of area.innerText.matchAll(/(Epoch.\\d|noise floor):\\s+\\d+%/g)) window.bars.add(found[0]);
+            for (const found of area.innerText.matchAll(bar)) window.bars.add(found[0]);
         }).observe(document.body, {subtree: true, childList: true, characterData: true}); }"""
     )
     page.get_by_role("menuitem", name="Edit").click()

@@ -1,0 +1,161 @@
+"""Whatever a student hands in: it is graded within limits, and the report says what happened."""
+
+import copy
+import csv
+
+import nbformat
+import pytest
+
+from course_utils.errors import CourseError
+from course_utils.tools.exercises import find_exercises
+from course_utils.tools.grading import Limits, check_notebook, identify_lesson
+from course_utils.tools.lessons import find_lessons
+from course_utils.tools.progress import find_key, load_results, make_progress_table, store_results
+from course_utils.tools.submissions import find_submissions, grade_submissions, write_grades
+
+LESSON = "05_mixup"
+LESSONS = find_exercises()
+SOURCE = next(lesson for lesson in find_lessons() if lesson.name == LESSON).read()
+MIXUP = next(lesson for lesson in LESSONS if lesson.name == LESSON)
+LIMITS = Limits(time_s=20, memory_gib=6)
+
+
+def find_cell(notebook, name):
+    return next(c for c in notebook.cells if c.metadata.get("nbgrader", {}).get("grade_id") == name)
+
+
+def answer(**sources):
+    """The solved notebook with other answers; None takes the cell of an answer away."""
+    notebook = copy.deepcopy(SOURCE)
+    for name, source in sources.items():
+        if source is None:
+            notebook.cells.remove(find_cell(notebook, name))
+        else:
+            find_cell(notebook, name).source = source
+    return notebook
+
+
+def check(notebook):
+    return {result.exercise: result for result in check_notebook(notebook, MIXUP, LIMITS)}
+
+
+def test_solutions_pass_with_all_points():
+    results = check(answer()).values()
+    assert [(r.points, r.out_of, r.message) for r in results] == [
+        (1, 1, ""),
+        (2, 2, ""),
+        (3, 3, ""),
+    ]
+
+
+def test_faults_are_said_in_a_sentence_and_stop_nothing():
+    good = find_cell(SOURCE, "mix_each").source
+    results = check(
+        answer(
+            mix_each="def mix_each(images:\n    return images",
+            cut_mix="hoard = []\nwhile True:\n    hoard.append(bytearray(2**28))",
+        )
+    )
+    assert results["mix_each"].message.startswith("The cell is not Python: ")
+    assert "line 1" in results["mix_each"].message
+    assert results["cut_mix"].message == "It needs more than 6 GiB of memory."
+    assert results["train_and_validate"].message == ""
+    results = check(
+        answer(
+            mix_each=good.replace("def mix_each", "def mixEach"),
+            cut_mix="import os\nos._exit(1)",
+            train_and_validate=None,
+        )
+    )
+    assert results["mix_each"].message.startswith("mix_each is not defined: has it another name")
+    assert results["cut_mix"].message.startswith("It took the kernel down")
+    assert results["train_and_validate"].message.startswith("The cell of the answer is gone")
+
+
+def test_an_endless_loop_ends_at_the_time_limit():
+    loop = "def mix_each(*arguments):\n    while True:\n        pass"
+    limits = Limits(time_s=3, memory_gib=6)
+    results = check_notebook(answer(mix_each=loop, cut_mix="input('?')"), MIXUP, limits)
+    assert results[0].message == "It ran longer than 3 s: is there a loop without end?"
+    assert results[1].message.startswith("The cell stopped with StdinNotImplementedError")
+    assert results[2].message == ""
+
+
+def test_deleted_check_cells_and_own_cells():
+    """The checks are the course's; helpers below the exercises and own imports are executed."""
+    notebook = answer(
+        check_mix_each=None,
+        mix_each="def mix_each(*a):\n    return helper(*a)",
+        cut_mix="def cut_mix(*a):\n    return textwrap.dedent('wrong')",
+    )
+    imports = next(c for c in notebook.cells if "imports" in c.metadata.get("tags", []))
+    imports.source += "\nimport textwrap"
+    good = find_cell(SOURCE, "mix_each").source.replace("def mix_each", "def helper")
+    place = notebook.cells.index(find_cell(notebook, "mix_each"))
+    notebook.cells.insert(place, nbformat.v4.new_code_cell(good))
+    results = check(notebook)
+    assert results["mix_each"].message == ""
+    assert results["cut_mix"].message
+    assert "textwrap" not in results["cut_mix"].message
+
+
+@pytest.fixture
+def submissions(tmp_path):
+    """Six students; what one hands in stops none of the others."""
+    folder = tmp_path / "submitted"
+    texts = {
+        "ann": nbformat.writes(answer()),
+        "bob": nbformat.writes(answer(mix_each="raise NotImplementedError()")),
+        "cem": "this is not JSON",
+        "dan": nbformat.writes(answer()),
+    }
+    for student, text in texts.items():
+        path = folder / student / LESSON / f"{LESSON}.ipynb"
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    (folder / "dan" / LESSON / f"{LESSON}.ipynb").rename(folder / "dan" / "homework.ipynb")
+    (folder / "ann" / LESSON / ".ipynb_checkpoints").mkdir()
+    (folder / "ann" / LESSON / ".ipynb_checkpoints" / f"{LESSON}.ipynb").write_text("{}")
+    return folder
+
+
+def test_a_bad_notebook_is_reported_and_stops_no_other(submissions, tmp_path):
+    seen = []
+    graded = grade_submissions(submissions, LESSONS, LIMITS, seen.append)
+    assert graded == seen
+    assert [(g.student, g.points, g.out_of) for g in graded] == [
+        *(("ann", 6, 6), ("bob", 5, 6), ("cem", 0, 6), ("dan", 0, 0))
+    ]
+    write_grades(graded, tmp_path / "grades.csv")
+    with (tmp_path / "grades.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    what = {(row["student"], row["exercise"]): row["what_happened"] for row in rows}
+    assert what["ann", "cut_mix"] == "passed"
+    assert "NotImplementedError" in what["bob", "mix_each"]
+    assert "is not a notebook" in what["cem", "cut_mix"]
+    assert "no lesson with exercises is called homework" in what["dan", ""]
+
+
+def test_no_submissions(tmp_path):
+    with pytest.raises(CourseError, match=r"expected <student>/<lesson>.ipynb"):
+        find_submissions(tmp_path)
+
+
+def test_a_notebook_of_no_lesson(tmp_path):
+    with pytest.raises(CourseError, match="no lesson with exercises is called mine"):
+        identify_lesson(tmp_path / "mine.ipynb", LESSONS)
+
+
+def test_progress_is_kept_until_an_answer_changes(tmp_path):
+    results = check(answer(cut_mix=None)).values()
+    key = find_key(SOURCE, MIXUP)
+    store_results(tmp_path, LESSON, key, list(results))
+    assert load_results(tmp_path, LESSON, key) == list(results)
+    changed = answer(cut_mix="def cut_mix(): pass")
+    assert load_results(tmp_path, LESSON, find_key(changed, MIXUP)) is None
+    table = make_progress_table(LESSONS, tmp_path)
+    cells = dict(zip(table.columns[0].cells, table.columns[2].cells, strict=True))
+    assert cells[LESSON] == "4 of 6"
+    assert cells["all"] == f"4 of {sum(lesson.points for lesson in LESSONS)}"
+    (tmp_path / f"{LESSON}.json").write_text("{")
+    assert load_results(tmp_path, LESSON) is None
