@@ -8,6 +8,8 @@ from rich.console import Console
 
 from course_utils.tools.lessons import NOTEBOOKS, ROOT, find_lessons, select_lessons
 
+__all__ = ["app"]
+
 app = typer.Typer()
 console = Console(highlight=False)
 BUILD = ROOT / "build"

@@ -95,7 +95,7 @@ def test_modules_are_small_and_say_what_they_offer(path):
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
             assert node.end_lineno - node.lineno <= 80, node.name
-    if path.stem not in ("__init__", "__main__", "cli"):
+    if path.stem not in ("__init__", "__main__", "cli", "conf"):  # conf is Sphinx's
         names = [n.targets[0].id for n in tree.body if isinstance(n, ast.Assign)
                  and isinstance(n.targets[0], ast.Name)]  # fmt: skip
         assert "__all__" in names or source.count("\n") < 10
