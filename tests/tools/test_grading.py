@@ -49,11 +49,12 @@ def test_solutions_pass_with_all_points():
 
 
 def test_faults_are_said_in_a_sentence_and_stop_nothing():
-    good = find_cell(SOURCE, "mix_each").source
+    good, last = (find_cell(SOURCE, x).source for x in ("mix_each", "train_and_validate"))
     results = check(
         answer(
             mix_each="def mix_each(images:\n    return images",
             cut_mix="hoard = []\nwhile True:\n    hoard.append(bytearray(2**28))",
+            train_and_validate=f"np.ones(2**28)  # 2 GiB\n{last}",
         )
     )
     assert results["mix_each"].message.startswith("The cell is not Python: ")

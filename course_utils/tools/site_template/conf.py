@@ -27,11 +27,4 @@ html_theme_options = {
     "dark_css_variables": {"color-brand-primary": "#6cb6ff", "color-brand-content": "#6cb6ff"},
 }
 mathjax_path = "mathjax/tex-chtml.js"
-myst_update_mathjax = False
-mathjax3_config = {  # formulas in folded hints too: those are HTML, which Sphinx passes on
-    "tex": {"inlineMath": [["$", "$"], ["\\(", "\\)"]], "processEscapes": True},
-    "options": {
-        "enableMenu": False,
-        "skipHtmlTags": ["script", "style", "pre", "code", "textarea"],
-    },
-}
+mathjax3_config = {"options": {"enableMenu": False}}  # it would load more than is there
