@@ -2,9 +2,10 @@
 
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["write_atomically"]
+__all__ = ["replace_folder", "write_atomically"]
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -21,3 +22,23 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+def replace_folder(new: Path, target: Path, keep: Sequence[str] = ()) -> None:
+    """Move the finished folder ``new`` to ``target``, in place of what is there.
+
+    The old folder is left beside ``new``, which lies in a temporary folder on the same disk; its
+    entries called as in ``keep`` move over. If the move fails, the old folder is back.
+    """
+    old = new.with_name("old")
+    if target.exists():
+        target.rename(old)
+    try:
+        new.rename(target)
+    except BaseException:
+        if old.exists():
+            old.rename(target)
+        raise
+    for name in keep:
+        if (old / name).exists() and not (target / name).exists():
+            (old / name).rename(target / name)

@@ -39,7 +39,7 @@ def _require_pair(found: object, images: torch.Tensor) -> tuple[torch.Tensor, to
 
 
 def _check_targets(
-    soft: torch.Tensor, lams: torch.Tensor, targets: torch.Tensor, permutation: torch.Tensor
+    soft: torch.Tensor, lams: torch.Tensor, targets: torch.Tensor, permutation: torch.Tensor, at=""
 ) -> None:
     """``lams`` (N, 1): the share of each first image."""
     hard = F.one_hot(targets, NUM_CLASSES).float()
@@ -55,7 +55,7 @@ def _check_targets(
         "λ and 1 − λ are swapped in the targets: λ belongs to the first image.",
     )
     require(_close(soft.sum(dim=1), torch.ones(len(soft))), "A row of targets does not sum to 1.")
-    require(False, "The targets do not have the shares that the images have.")
+    require(False, f"The targets do not have the shares that the images have{at}.")
 
 
 @checks_exercise
@@ -118,7 +118,7 @@ def check_cut_mix(answer: Callable) -> None:
             abs(drawn - lam) < 1e-6 or not _close(soft, by_drawn),
             "λ comes from the box as drawn: over the border less is pasted, count that.",
         )
-        _check_targets(soft, lam.view(1, 1), targets, permutation)
+        _check_targets(soft, lam.view(1, 1), targets, permutation, f", with the box {box}")
 
 
 def _replay(model: nn.Module, inputs: Tensors, targets: Tensors) -> torch.Tensor:

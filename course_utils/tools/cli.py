@@ -22,6 +22,10 @@ console = Console(highlight=False)
 Profile = Annotated[str, typer.Option(help="smoke, quick or full")]
 Build = Annotated[Path, typer.Option(help="folder for all that is made")]
 DEFAULT_BUILD = ROOT / "build"
+USERS_ERRORS = (  # of the disk, or of a path that the user named
+    *(errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT, errno.ENOENT, errno.ENOTDIR),
+    *(errno.EEXIST, errno.EISDIR, errno.EPERM),
+)
 OPTIONS = {"PROFILE": "--profile", "DATASET": "--dataset", "FIRST_SEED": "--first-seed"}
 
 
@@ -183,9 +187,9 @@ def main() -> None:
     except CourseError as error:
         problem = str(error)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT):
+        if error.errno not in USERS_ERRORS:
             raise
-        where = error.filename or "a file"
+        where = error.filename2 or error.filename or "a file"
         problem = f"{error.strerror}: {where}: make room or access, or choose another folder"
     print(f"course: {problem}", file=sys.stderr)
     sys.exit(2)

@@ -4,6 +4,8 @@ import shutil
 from importlib import metadata
 from pathlib import Path
 
+from course_utils.errors import CourseError
+
 __all__ = ["copy_mathjax", "copy_reveal"]
 
 MATHJAX = ("tex-chtml.js", "output/chtml/fonts", "input/tex/extensions")  # of 24 MB, what is used
@@ -11,11 +13,13 @@ MATHJAX = ("tex-chtml.js", "output/chtml/fonts", "input/tex/extensions")  # of 2
 
 def _find(package: str, part: str) -> Path:
     """The folder ``part`` among an installed package's files."""
-    for file in metadata.files(package) or ():
-        if part in file.as_posix():
-            path = Path(file.locate())
-            return Path(path.as_posix().split(part)[0] + part)
-    raise FileNotFoundError(f"{package} has no {part}")
+    try:
+        for file in metadata.files(package) or ():
+            if part in file.as_posix():
+                return Path(Path(file.locate()).as_posix().split(part)[0] + part)
+    except metadata.PackageNotFoundError:
+        pass
+    raise CourseError(f"{package} is not installed: run make setup") from None
 
 
 def copy_mathjax(target: Path) -> None:
@@ -31,7 +35,10 @@ def copy_mathjax(target: Path) -> None:
 
 
 def copy_reveal(target: Path) -> None:
-    """Put reveal.js, its themes and its speaker notes into the folder ``target``."""
+    """Put reveal.js, its white theme and its speaker notes into the folder ``target``."""
     source = _find("sphinx-revealjs", "_static/revealjs")
-    for name in ("dist", "plugin/notes"):
+    for name in ("dist/reveal.css", "dist/reveal.js", "dist/theme/white.css"):
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source / name, target / name)
+    for name in ("dist/theme/fonts", "plugin/notes"):
         shutil.copytree(source / name, target / name, dirs_exist_ok=True)

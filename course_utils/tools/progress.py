@@ -12,6 +12,7 @@ from rich.table import Table
 from course_utils.files import write_atomically
 from course_utils.tools.exercises import LessonExercises
 from course_utils.tools.grading import Result
+from course_utils.tools.kernels import is_lasting
 from course_utils.tools.lessons import ROOT
 
 __all__ = ["find_key", "load_results", "make_progress_table", "store_results"]
@@ -29,8 +30,9 @@ def find_key(notebook: nbformat.NotebookNode, lesson: LessonExercises) -> str:
 
 
 def store_results(folder: Path, name: str, key: str, results: Sequence[Result]) -> None:
-    """Keep the results of one lesson in ``folder``."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Keep the results of one lesson in ``folder``; under no key if limits had a part in them."""
+    if not all(is_lasting(result.message) for result in results):
+        key = ""
     entry = {"key": key, "results": [asdict(result) for result in results]}
     write_atomically(folder / f"{name}.json", json.dumps(entry, indent=1))
 
@@ -46,16 +48,21 @@ def load_results(folder: Path, name: str, key: str | None = None) -> list[Result
         return None
 
 
+def _mark(message: str) -> str:
+    untouched = message.endswith("is not written yet.")
+    return "–" if untouched else "✗" if message else "✓"
+
+
 def make_progress_table(lessons: Sequence[LessonExercises], folder: Path) -> Table:
     """All lessons with exercises passed and points, as of the last check of each."""
-    table = Table("lesson", "exercises passed", "points", "", box=None, title="Progress")
+    table = Table("lesson", "exercises passed", "points", "each", box=None, title="Progress")
     earned = 0
     for lesson in lessons:
         results = load_results(folder, lesson.name)
         if results is None:
             table.add_row(lesson.name, "not checked yet", f"– of {lesson.points}", "")
             continue
-        marks = "".join("–" if r.message else "✓" for r in results)
+        marks = "".join(_mark(result.message) for result in results)
         points = sum(result.points for result in results)
         earned += points
         passed = f"{marks.count('✓')} of {len(results)}"

@@ -11,6 +11,7 @@ import nbformat
 from nbgrader.preprocessors import ClearHiddenTests, ClearSolutions
 
 from course_utils.errors import CourseError
+from course_utils.files import replace_folder
 from course_utils.tools.colab import make_colab_cell
 from course_utils.tools.exercises import MANIFEST, find_exercises, format_manifest
 from course_utils.tools.lessons import NOTEBOOKS, ROOT, Lesson
@@ -22,7 +23,9 @@ COPIED = (
     *("course_utils", "data/README.md", "data/weights", "docs/seams.png"),
     *("LICENSE", "pyproject.toml", "requirements.lock", "environment.yml"),
 )
-RELEASED = ".released.json"  # checksums of the released notebooks: has anyone worked in them?
+RELEASED = ".released.json"  # checksums of the released files: has anyone worked in them?
+KEPT = (".git", ".venv", "build")  # of an earlier release, moved into the new one
+PASSING = {"__pycache__", ".ipynb_checkpoints", "runs"}  # made by running, lost without regret
 
 
 def clear_solutions(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
@@ -46,25 +49,34 @@ def clear_solutions(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
 
 
 def _digest(folder: Path) -> dict[str, str]:
-    notebooks = sorted(folder.glob("*.ipynb"))
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in notebooks}
+    """The checksum of every file that a release consists of, or that somebody put there."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder)
+        passing = name.parts[0] in KEPT or name.name == RELEASED or PASSING & set(name.parts)
+        if path.is_file() and not passing and not name.parts[0].endswith(".egg-info"):
+            found[name.as_posix()] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
 
 
 def _check_unused(target: Path) -> None:
-    """Refuse to replace notebooks that somebody has worked in."""
+    """Refuse to replace files that somebody has written or worked in."""
     if not target.exists():
         return
     try:
-        released = json.loads((target / RELEASED).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        released = dict(json.loads((target / RELEASED).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
         released = None
-    if released is None and any(target.iterdir()):
-        raise CourseError(f"{target} is no release: choose an empty folder with --output")
-    worked_in = [k for k, v in _digest(target / "notebooks").items() if released.get(k) != v]
+    if released is None:
+        if any(target.iterdir()):
+            raise CourseError(f"{target} is no release: choose an empty folder with --output")
+        return
+    worked_in = [name for name, digest in _digest(target).items() if released.get(name) != digest]
     if worked_in:
+        more = f" and {len(worked_in) - 3} more" if len(worked_in) > 3 else ""
         raise CourseError(
-            f"{target} holds work ({', '.join(worked_in)}): move it away, or choose another "
-            "folder with --output"
+            f"{target} holds work ({', '.join(worked_in[:3])}{more}): move it away, or choose "
+            "another folder with --output"
         )
 
 
@@ -74,7 +86,7 @@ def release(lessons: Sequence[Lesson], target: Path, colab: str = "") -> Path:
     With ``colab``, the address of a git repository with the release in it, each notebook gets a
     cell below its title that installs the course on Google Colab.
 
-    All or nothing: an interruption leaves the earlier release as it was.
+    All or nothing; of an earlier release its ``.git``, ``.venv`` and ``build`` are kept.
 
     Raises:
         CourseError: ``target`` is something else, or holds a student's work; a bad address.
@@ -100,9 +112,7 @@ def release(lessons: Sequence[Lesson], target: Path, colab: str = "") -> Path:
             text = nbformat.writes(notebook)
             (new / "notebooks" / lesson.path.name).write_text(text + "\n", encoding="utf-8")
         (new / MANIFEST).write_text(format_manifest(find_exercises()), encoding="utf-8")
-        digest = json.dumps(_digest(new / "notebooks"), indent=1)
+        digest = json.dumps(_digest(new), indent=1)
         (new / RELEASED).write_text(digest + "\n", encoding="utf-8")
-        if target.exists():
-            target.rename(Path(folder) / "old")
-        new.rename(target)
+        replace_folder(new, target, KEPT)
     return target

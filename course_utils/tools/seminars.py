@@ -50,14 +50,14 @@ def read_cell_times(course: Path, lesson: Lesson) -> list[float]:
     Raises:
         CourseError: the lesson was not run, or has changed since.
     """
-    again = f"run it first: course run {lesson.name[:2]}"
+    again = f"run it: course run {lesson.name[:2]} --force"
     try:
         entries = json.loads(course.read_text(encoding="utf-8"))["lessons"]
         times = next(entry["cells_s"] for entry in entries if entry["name"] == lesson.name)
     except (OSError, ValueError, KeyError, TypeError, StopIteration):
         raise CourseError(f"{course} has no times of {lesson.name}: {again}") from None
     if len(times) != len(lesson.read().cells):
-        raise CourseError(f"{lesson.name} has changed since it was timed: {again} --force")
+        raise CourseError(f"{lesson.name} has other cells since it was timed: {again}")
     return times
 
 

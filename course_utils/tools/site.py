@@ -11,6 +11,7 @@ from pathlib import Path
 import nbformat
 
 from course_utils.errors import CourseError
+from course_utils.files import replace_folder
 from course_utils.tools.executing import read_claims
 from course_utils.tools.lessons import NOTEBOOKS, ROOT, Lesson
 from course_utils.tools.offline import copy_mathjax
@@ -22,6 +23,7 @@ __all__ = ["make_anchor", "write_site"]
 
 TEMPLATE = Path(__file__).with_name("site_template")
 HTML_LINK = re.compile(r'(<a href=\\"\d\d_\w+)\.ipynb')  # in the JSON of a notebook
+MARKER = ".course-site"  # in a folder that may be replaced
 REPORT = """# Report
 
 All that one execution of the course measured, and where: <a href="run.html">the report</a>.
@@ -137,7 +139,7 @@ def write_site(lessons: Sequence[Lesson], run: Path, target: Path) -> Path:
     Raises:
         CourseError: ``target`` is something else; Sphinx finds a fault in a page.
     """
-    if target.exists() and any(target.iterdir()) and not (target / "objects.inv").exists():
+    if target.exists() and any(target.iterdir()) and not (target / MARKER).exists():
         raise CourseError(f"{target} is no site: choose an empty folder with --output")
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".site-") as work:
@@ -156,7 +158,7 @@ def write_site(lessons: Sequence[Lesson], run: Path, target: Path) -> Path:
             first = (faults or done.stderr.splitlines() or ["no message"])[0]
             raise CourseError(f"Sphinx: {first.replace(str(source), '').lstrip('/')}")
         (new / ".buildinfo").unlink(missing_ok=True)
-        if target.exists():
-            target.rename(Path(work) / "old")
-        new.rename(target)
+        (new / MARKER).touch()
+        (new / ".nojekyll").touch()  # GitHub Pages would drop folders that begin with _
+        replace_folder(new, target, (".git", "CNAME"))
     return target / "index.html"

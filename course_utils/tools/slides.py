@@ -83,7 +83,8 @@ def write_slides(lesson: Lesson, folder: Path) -> Path:
     )
     remover = TagRemovePreprocessor(remove_input_tags={"hide-input"}, enabled=True)
     exporter.register_preprocessor(remover, enabled=True)
-    page, _ = exporter.from_notebook_node(split_at_headings(notebook))
+    about = {"metadata": {"name": f"{lesson.name.replace('_', ' ')} ·"}}
+    page, _ = exporter.from_notebook_node(split_at_headings(notebook), resources=about)
     folder.mkdir(parents=True, exist_ok=True)
     copy_reveal(folder / "reveal.js")
     copy_mathjax(folder / "mathjax")

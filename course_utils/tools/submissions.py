@@ -16,6 +16,7 @@ from course_utils.tools.grading import (
     identify_lesson,
     read_submission,
 )
+from course_utils.tools.lessons import find_lessons
 
 __all__ = ["Graded", "find_submissions", "grade_submissions", "write_grades"]
 
@@ -41,15 +42,17 @@ class Graded:
 
 
 def find_submissions(folder: Path) -> list[Path]:
-    """All notebooks of ``<folder>/<student>/…/<lesson>.ipynb``, as nbgrader collects them.
+    """All notebooks of ``<folder>/<student>/…/<name>.ipynb``, as nbgrader collects them.
 
     Raises:
-        CourseError: there are none.
+        CourseError: there are none; one belongs to no student.
     """
-    found = sorted(folder.glob("*/**/*.ipynb"))
-    found = [path for path in found if ".ipynb_checkpoints" not in path.parts]
+    found = sorted(path for path in folder.rglob("*.ipynb") if path.is_file())
+    found = [p for p in found if not any(x[0] == "." for x in p.relative_to(folder).parts)]
     if not found:
         raise CourseError(f"no submissions in {folder}: expected <student>/<lesson>.ipynb")
+    if loose := [path.name for path in found if path.parent == folder]:
+        raise CourseError(f"{loose[0]} lies in {folder} itself: put it into its student's folder")
     return found
 
 
@@ -59,22 +62,36 @@ def _grade(path: Path, student: str, lessons: list[LessonExercises], limits: Lim
         lesson = identify_lesson(path, lessons)
         results = check_notebook(read_submission(path), lesson, limits)
         return Graded(student, lesson.name, tuple(results))
-    except CourseError as error:
-        lost = [Result(x.name, 0, x.points, str(error)) for x in lesson.exercises] if lesson else []
-        return Graded(student, path.stem, tuple(lost), str(error))
+    except Exception as error:  # whatever one student hands in, the others are graded
+        problem = (
+            str(error) if isinstance(error, CourseError) else f"{type(error).__name__}: {error}"
+        )
+        lost = [Result(x.name, 0, x.points, problem) for x in lesson.exercises] if lesson else []
+        return Graded(student, path.stem, tuple(lost), problem)
 
 
 def grade_submissions(
     folder: Path,
     lessons: list[LessonExercises],
     limits: Limits,
-    on_graded: Callable[[Graded], None] = lambda graded: None,
+    on_graded: Callable[[list[Graded]], None] = lambda graded: None,
 ) -> list[Graded]:
-    """Check every submission in ``folder``, one after the other."""
-    graded = []
-    for path in find_submissions(folder):
-        graded.append(_grade(path, path.relative_to(folder).parts[0], lessons, limits))
-        on_graded(graded[-1])
+    """Check every submission in ``folder``, one after the other.
+
+    Notebooks of lessons without exercises are passed over; of two notebooks of one lesson and
+    student none is graded. ``on_graded`` gets all that is graded so far.
+    """
+    without = {lesson.name for lesson in find_lessons()} - {lesson.name for lesson in lessons}
+    paths = [path for path in find_submissions(folder) if path.stem not in without]
+    owners = [(path.relative_to(folder).parts[0], path.stem) for path in paths]
+    graded: list[Graded] = []
+    for path, (student, name) in zip(paths, owners, strict=True):
+        if owners.count((student, name)) > 1:
+            problem = f"{path}: there are several {name}.ipynb of {student}: leave one"
+            graded.append(Graded(student, name, (), problem))
+        else:
+            graded.append(_grade(path, student, lessons, limits))
+        on_graded(graded)
     return graded
 
 
@@ -90,5 +107,4 @@ def write_grades(graded: Sequence[Graded], path: Path) -> None:
             what = result.message or "passed"
             values = (result.exercise, result.points, result.out_of, what)
             rows.writerow((entry.student, entry.lesson, *values))
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, text.getvalue())

@@ -6,15 +6,17 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from course_utils.tools.lessons import NOTEBOOKS, ROOT, find_lessons, select_lessons
+from course_utils.errors import CourseError
+from course_utils.tools.lessons import ROOT, find_lessons, select_lessons
 
 __all__ = ["app"]
 
 app = typer.Typer()
 console = Console(highlight=False)
+INTERRUPTED = "course: interrupted; the lessons above are checked"
 BUILD = ROOT / "build"
-TimeLimit = Annotated[float, typer.Option(help="seconds for one cell", min=1)]
-Memory = Annotated[float, typer.Option(help="GiB for one notebook (Linux)", min=3)]
+TimeLimit = Annotated[float, typer.Option(help="seconds for one cell", min=1, max=86400)]
+Memory = Annotated[float, typer.Option(help="GiB for one notebook (Linux)", min=3, max=4096)]
 
 
 def _print_results(results: list) -> None:
@@ -29,29 +31,37 @@ def _print_results(results: list) -> None:
 @app.command()
 def check(
     notebooks: Annotated[
-        list[Path] | None, typer.Argument(help="your notebooks; all lessons if none")
+        list[str] | None, typer.Argument(help="numbers, names or files; all lessons if none")
     ] = None,
     time_limit: TimeLimit = 60,
     memory: Memory = 6,
 ) -> None:
-    """Check the exercises of your notebooks: passed, or what is wrong in one sentence."""
+    """Check your exercises: passed, or what is wrong; what your code prints is not shown."""
     from course_utils.tools import grading, progress
     from course_utils.tools.exercises import find_exercises
+    from course_utils.tools.interrupts import ending_on_interrupt
 
     lessons, folder = find_exercises(), BUILD / "progress"
-    paths = notebooks or [NOTEBOOKS / f"{lesson.name}.ipynb" for lesson in lessons]
-    chosen = [(path, grading.identify_lesson(path, lessons)) for path in paths]
-    all_passed = True
-    for path, lesson in chosen:
-        notebook = grading.read_submission(path)
-        key = progress.find_key(notebook, lesson)
-        results = progress.load_results(folder, lesson.name, key)
-        console.print(lesson.name, style="bold")
-        if results is None:
-            results = grading.check_notebook(notebook, lesson, grading.Limits(time_limit, memory))
-            progress.store_results(folder, lesson.name, key, results)
-        _print_results(results)
-        all_passed &= not any(result.message for result in results)
+    all_passed, limits = True, grading.Limits(time_limit, memory)
+    for word in notebooks or [lesson.name for lesson in lessons]:
+        try:
+            path = Path(word)
+            if path.suffix != ".ipynb":
+                [path] = [lesson.path for lesson in select_lessons([word], find_lessons())]
+            notebook = grading.read_submission(path)
+            lesson = grading.identify_lesson(path, lessons)
+            key = progress.find_key(notebook, lesson)
+            console.print(lesson.name, style="bold")
+            results = progress.load_results(folder, lesson.name, key)
+            if results is None:
+                with ending_on_interrupt(console, INTERRUPTED):
+                    results = grading.check_notebook(notebook, lesson, limits)
+                progress.store_results(folder, lesson.name, key, results)
+            _print_results(results)
+            all_passed &= not any(result.message for result in results)
+        except CourseError as error:  # the other notebooks are checked all the same
+            console.print(f"  ✗ {error}", style="red", markup=False, soft_wrap=True)
+            all_passed = False
     console.print(progress.make_progress_table(lessons, folder))
     raise typer.Exit(0 if all_passed else 1)
 
@@ -66,14 +76,20 @@ def grade(
     """Check the notebooks of many students; a bad one is reported and stops no other."""
     from course_utils.tools import submissions as grading
     from course_utils.tools.exercises import find_exercises
+    from course_utils.tools.interrupts import ending_on_interrupt
 
-    def show(graded: grading.Graded) -> None:
-        points = graded.problem or f"{graded.points} of {graded.out_of} points"
-        console.print(f"{graded.student} · {graded.lesson}: {points}", soft_wrap=True, markup=False)
+    def show(graded: list[grading.Graded]) -> None:
+        last = graded[-1]
+        points = last.problem or f"{last.points} of {last.out_of} points"
+        console.print(f"{last.student} · {last.lesson}: {points}", soft_wrap=True, markup=False)
+        grading.write_grades(graded, output)  # now: an interruption loses nothing
 
     limits = grading.Limits(time_limit, memory)
-    graded = grading.grade_submissions(submissions, find_exercises(), limits, show)
-    grading.write_grades(graded, output)
+    found = grading.find_submissions(submissions)
+    grading.write_grades([], output)  # a table that cannot be written is said before the work
+    console.print(f"{len(found)} notebooks", soft_wrap=True)
+    with ending_on_interrupt(console, f"course: interrupted; graded so far: {output}"):
+        graded = grading.grade_submissions(submissions, find_exercises(), limits, show)
     console.print(f"what happened to each exercise: {output}", soft_wrap=True)
     raise typer.Exit(1 if any(entry.problem for entry in graded) else 0)
 

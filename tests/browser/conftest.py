@@ -25,8 +25,10 @@ def browser() -> Iterator[Browser]:
         pytest.exit("no Chromium on this machine: install it (apt-get install chromium)", 2)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield browser
-        browser.close()
+        try:
+            yield browser
+        finally:
+            browser.close()
 
 
 class Watch:
@@ -80,12 +82,19 @@ class Lab:
             self.process = subprocess.Popen(
                 command, cwd=root, env=os.environ | variables, stdout=log, stderr=log
             )
+        try:
+            self.address, self.token = self.wait_for_address()
+        except BaseException:
+            self.stop()
+            raise
+
+    def wait_for_address(self) -> tuple[str, str]:
         deadline = time.monotonic() + START_LIMIT_S
         while not (found := re.search(r"(http://127\.0\.0\.1:\d+)/\S*token=(\w+)", self.read())):
             assert self.process.poll() is None, self.read()
             assert time.monotonic() < deadline, self.read()
             time.sleep(0.2)
-        self.address, self.token = found.groups()
+        return found.groups()
 
     def read(self) -> str:
         return self.log.read_text(encoding="utf-8")
@@ -99,7 +108,10 @@ class Lab:
 
     def stop(self) -> None:
         self.process.terminate()
-        self.process.wait(timeout=60)
+        try:
+            self.process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
 
 
 @pytest.fixture

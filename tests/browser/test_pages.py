@@ -44,6 +44,18 @@ def test_every_slide_can_be_read(slides, name, open_page):
     watch.assert_quiet()
 
 
+def test_slides_print_a_page_each(slides, open_page):
+    page, watch = open_page(f"{slides['05_mixup'].as_uri()}?print-pdf", height=HEIGHT)
+    page.locator("body[data-ready]").wait_for()
+    page.locator(".pdf-page").first.wait_for()
+    assert page.locator(".pdf-page").count() == page.evaluate("Reveal.getTotalSlides()")
+    scales = page.evaluate(
+        "[...document.querySelectorAll('[data-scale]')].map(s => s.dataset.scale)"
+    )
+    assert {"1.00"} < set(scales), "nothing was fitted"
+    watch.assert_quiet()
+
+
 def test_slides_show_formulas(slides, open_page):
     page, _ = open_page(slides["05_mixup"].as_uri())
     page.locator("body[data-ready]").wait_for()

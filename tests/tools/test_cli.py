@@ -212,3 +212,49 @@ def test_lab_listens_on_the_loopback_behind_a_token():
     finally:
         process.terminate()
         process.wait(timeout=30)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["grade", "nowhere"], "no submissions in nowhere: expected <student>/<lesson>.ipynb"),
+        (["release", "--output", "file"], "Not a directory: .*file: make room or access"),
+        (["release", "--output", "file/below"], "File exists: .*file: make room or access"),
+        (["release", "--colab", "http://a/b", "--output", "new"], "give the https:// address"),
+        (["slides", "00", "77"], "no lesson '77': choose from"),
+        (["slides", "00", "--output", "file"], "File exists: .*file"),
+        (["site", "--output", "folder"], "folder is no site: choose an empty folder"),
+        (["plan", "05", "--run", "nowhere"], "has no times of 05_mixup: run it"),
+    ],
+)
+def test_teaching_commands_take_mistakes(arguments, sentence, course, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_atomically(tmp_path / "file", "mine")
+    write_atomically(tmp_path / "folder" / "thesis.txt", "mine")
+    assert_one_line(course(*arguments), sentence)
+    assert (tmp_path / "file").read_text() == (tmp_path / "folder" / "thesis.txt").read_text()
+    assert not list(tmp_path.glob(".release-*")) + list(tmp_path.glob(".site-*"))
+
+
+def test_grades_are_kept_when_the_grading_is_interrupted(course, tmp_path):
+    """The table is there before the first notebook, and is written after each."""
+    path = tmp_path / "submitted" / "ann" / "05_mixup.ipynb"
+    write_atomically(path, "no notebook")
+    output = tmp_path / "grades.csv"
+    status, printed, _ = course("grade", str(path.parents[1]), "--output", str(output))
+    assert status == 1
+    assert "ann · 05_mixup: " in printed
+    assert "is not a notebook" in output.read_text(encoding="utf-8")
+    write_atomically(tmp_path / "folder" / "x", "")
+    refused = course("grade", str(path.parents[1]), "--output", str(tmp_path / "folder"))
+    assert_one_line(refused, "Is a directory: ")
+
+
+def test_check_says_what_it_could_not_read_and_goes_on(course, tmp_path):
+    write_atomically(tmp_path / "05_mixup.ipynb", "no notebook")
+    status, printed, _ = course("check", str(tmp_path / "05_mixup.ipynb"), "nosuch.ipynb", "77")
+    assert status == 1
+    assert "is not a notebook" in printed
+    assert "no notebook nosuch.ipynb" in printed
+    assert "no lesson '77'" in printed
+    assert "Progress" in printed

@@ -5,6 +5,7 @@ from collections import Counter
 
 import nbformat
 
+from course_utils.tools.site import make_anchor
 from tests.conftest import ROOT, find_notebooks
 
 GLOSSARY = ROOT / "notebooks" / "glossary.md"
@@ -15,11 +16,6 @@ def read_glossary():
     """Term and definition, in the order of the page."""
     _, *entries = re.split(r"^### ", GLOSSARY.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return [tuple(part.strip() for part in entry.split("\n", 1)) for entry in entries]
-
-
-def make_anchor(term):
-    """JupyterLab's: it keeps the case. GitHub takes any case, Sphinx can be told to keep it."""
-    return term.replace(" ", "-")
 
 
 def links_of(notebook_path):

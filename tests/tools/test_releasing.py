@@ -4,6 +4,7 @@ import ast
 import html
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -135,15 +136,19 @@ def test_a_solution_without_end_is_said():
         clear_solutions(nbformat.v4.new_notebook(cells=[cell]))
 
 
-def test_a_student_can_check_in_the_release(released, tmp_path):
-    """In the released course, with its own package and its manifest: a stub is not written yet."""
+def test_a_student_can_check_in_the_release(tmp_path):
+    """In the released course, with its own package and manifest: a stub is not written yet."""
+    released = release(find_lessons(), tmp_path / "student")
+    checking = released / "course_utils" / "checks" / "checking.py"
+    text = checking.read_text(encoding="utf-8")
+    checking.write_text(text.replace("is not written yet", "waits for you, and is not written yet"))
     assert find_exercises(released) == find_exercises(ROOT)
     command = [sys.executable, "-m", "course_utils.tools", "check"]
     done = subprocess.run(
         [*command, "notebooks/01_baseline.ipynb"], cwd=released, capture_output=True, text=True
     )
     assert done.returncode == 1, done.stderr
-    assert "evaluate is not written yet." in done.stdout
+    assert "evaluate waits for you, and is not written yet." in done.stdout
     assert re.search(r"01_baseline +0 of 3 +0 of 6", done.stdout)
     assert re.search(r"02_freezing +not checked yet +– of 6", done.stdout)
 
@@ -161,7 +166,7 @@ def test_work_in_a_release_is_not_lost(tmp_path):
     release(lessons, folder)  # nothing was done in it
     notebook = folder / "notebooks" / "01_baseline.ipynb"
     notebook.write_text(notebook.read_text().replace("NotImplementedError()", "ValueError()"))
-    with pytest.raises(CourseError, match=r"holds work \(01_baseline.ipynb\)"):
+    with pytest.raises(CourseError, match=r"holds work \(notebooks/01_baseline.ipynb\)"):
         release(lessons, folder)
     assert "ValueError()" in notebook.read_text()
 
@@ -207,19 +212,25 @@ def test_the_colab_cell_does_nothing_elsewhere_and_installs_there(tmp_path, monk
     notebook = nbformat.read(folder / "notebooks" / "01_baseline.ipynb", as_version=4)
     first = next(cell for cell in notebook.cells if cell.cell_type == "code")
     commands = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", "")
     monkeypatch.setattr(subprocess, "run", lambda command, check: commands.append(command))
-    path_before = list(sys.path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
     exec(first.source, {})
     assert commands == []
     monkeypatch.setitem(sys.modules, "google.colab", object())
     exec(first.source, {})
-    monkeypatch.setattr(sys, "path", path_before)
-    install, clone = commands
+    assert sys.path[0] == os.environ["PYTHONPATH"] == str(tmp_path / "course")
+    (tmp_path / "course").mkdir()
+    exec(first.source, {})  # after a restart: the clone is there
+    install, clone, again = commands
+    assert again == install
     assert install[1:4] == ["-m", "pip", "install"]
     assert clone[:2] == ["git", "clone"]
     assert "https://example.org/c.git" in clone
-    with pytest.raises(CourseError, match="give the https:// address"):
-        make_colab_cell("my-course")
+    for address in ("my-course", "https://", "https://example.org", "https://example.org/a b"):
+        with pytest.raises(CourseError, match="give the https:// address"):
+            make_colab_cell(address)
 
 
 def test_the_release_brings_its_weights_and_its_licence(released):
@@ -227,3 +238,28 @@ def test_the_release_brings_its_weights_and_its_licence(released):
     for name in ("LICENSE", "README.md", "Makefile", "requirements.lock"):
         assert (released / name).exists()
     assert not (released / "tests").exists()
+
+
+def test_nothing_of_a_released_folder_is_lost(tmp_path):
+    lessons = find_lessons()[:1]
+    folder = release(lessons, tmp_path / "student")
+    for name in (".git/config", "build/progress/05.json", ".venv/pyvenv.cfg"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("mine")
+    release(lessons, folder)
+    for name in (".git/config", "build/progress/05.json", ".venv/pyvenv.cfg"):
+        assert (folder / name).read_text() == "mine"
+    for name in ("notes.txt", "notebooks/mine/a.py", "README.md"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        before = (folder / name).read_text() if (folder / name).exists() else None
+        (folder / name).write_text("mine")
+        with pytest.raises(CourseError, match=f"holds work .{name}"):
+            release(lessons, folder)
+        assert (folder / name).read_text() == "mine"
+        (folder / name).unlink() if before is None else (folder / name).write_text(before)
+
+
+def test_both_makefiles_set_up_alike():
+    recipe = re.compile(r"^\$\(STAMP\):.*?^$", re.MULTILINE | re.DOTALL)
+    student = (ROOT / "course_utils" / "tools" / "student" / "Makefile").read_text()
+    assert recipe.search((ROOT / "Makefile").read_text())[0] == recipe.search(student)[0]

@@ -61,13 +61,13 @@ def test_the_times_are_those_of_the_run(school):
     plan = format_plan(school.lessons[0], cells_s, 45)
     assert "Shown: 0 of 45 minutes." in plan
     school.write("01_one", "1")
-    with pytest.raises(CourseError, match="has changed since it was timed: run it first"):
+    with pytest.raises(CourseError, match="has other cells since it was timed: run it"):
         read_cell_times(course, school.lessons[0])
 
 
 def test_without_a_run(school, tmp_path):
     school.write("01_one", "1")
-    with pytest.raises(CourseError, match="has no times of 01_one: run it first: course run 01"):
+    with pytest.raises(CourseError, match="has no times of 01_one: run it: course run 01 --force"):
         read_cell_times(tmp_path / "course.json", school.lessons[0])
     (tmp_path / "course.json").write_text(json.dumps({"lessons": [{"name": "01_one"}]}))
     with pytest.raises(CourseError, match="has no times of 01_one"):
