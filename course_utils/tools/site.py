@@ -146,7 +146,7 @@ def write_site(lessons: Sequence[Lesson], run: Path, target: Path) -> Path:
         source, new = Path(work) / "source", Path(work) / "html"
         source.mkdir()
         _stage(lessons, run, source)
-        command = [sys.executable, "-m", "sphinx", "-b", "html", "-W", "--keep-going", "-q"]
+        command = [sys.executable, "-m", "sphinx", "-b", "html", "-W", "--keep-going", "-q", "-N"]
         done = subprocess.run(
             [*command, "-d", str(Path(work) / "doctrees"), str(source), str(new)],
             capture_output=True,
