@@ -73,19 +73,26 @@ class LimitedKernel:
     def _start(self) -> None:
         # the checks are those of this course, whichever one is installed
         path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        self._manager, self._client = jupyter_client.manager.start_new_kernel(
-            startup_timeout=STARTING_S,
-            kernel_name="python3",
-            cwd=self.folder,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(path)},
-            extra_arguments=["--log-level=50"],
-        )
+        try:
+            self._manager, self._client = jupyter_client.manager.start_new_kernel(
+                startup_timeout=STARTING_S,
+                kernel_name="python3",
+                cwd=self.folder,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(path)},
+                extra_arguments=["--log-level=50"],
+            )
+        except RuntimeError as error:
+            raise CourseError(f"no kernel starts here ({error}): try course doctor") from None
         for cell in self._prelude:
             if problem := self._execute(cell, STARTING_S):
                 self._stop()
                 raise CourseError(f"the imports of the lesson do not run here: {problem}")
-        for cell in self._ran:
-            self._execute(cell, self.time_s)
+        for cell in list(self._ran):
+            if self._execute(cell, self.time_s):  # it did pass, once
+                self._ran.remove(cell)
+                if self._manager is None:
+                    return self._start()
+        return None
 
     def _stop(self) -> None:
         if self._manager is None:

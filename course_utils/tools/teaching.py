@@ -85,9 +85,6 @@ def grade(
         grading.write_grades(graded, output)  # now: an interruption loses nothing
 
     limits = grading.Limits(time_limit, memory)
-    found = grading.find_submissions(submissions)
-    grading.write_grades([], output)  # a table that cannot be written is said before the work
-    console.print(f"{len(found)} notebooks", soft_wrap=True)
     with ending_on_interrupt(console, f"course: interrupted; graded so far: {output}"):
         graded = grading.grade_submissions(submissions, find_exercises(), limits, show)
     console.print(f"what happened to each exercise: {output}", soft_wrap=True)

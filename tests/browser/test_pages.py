@@ -90,6 +90,9 @@ def test_formulas_are_rendered(site, open_page, name):
     page, _ = open_page((site / f"{name}.html").as_uri())
     page.wait_for_function("!window.MathJax || window.MathJax.startup.promise.then(() => true)")
     assert not page.locator("mjx-merror").count()
+    formulas = page.locator("article .math")
+    drawn = formulas.locator("mjx-container").count()
+    assert drawn == formulas.count(), "a formula is not drawn"
     page.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true })")
     prose = page.evaluate(
         """() => { const copy = document.querySelector('article').cloneNode(true);

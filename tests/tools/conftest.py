@@ -51,6 +51,11 @@ def write_lesson(folder: Path, name: str, *sources: str, parameters: str = "ALPH
     return path
 
 
+def find_cell(notebook, name):
+    """The cell of an exercise's answer or check, by its ``grade_id``."""
+    return next(c for c in notebook.cells if c.metadata.get("nbgrader", {}).get("grade_id") == name)
+
+
 class School:
     """A folder of lessons, a build folder, and a console that is remembered."""
 

@@ -237,7 +237,7 @@ def test_teaching_commands_take_mistakes(arguments, sentence, course, tmp_path, 
 
 
 def test_grades_are_kept_when_the_grading_is_interrupted(course, tmp_path):
-    """The table is there before the first notebook, and is written after each."""
+    """The table is written after each notebook."""
     path = tmp_path / "submitted" / "ann" / "05_mixup.ipynb"
     write_atomically(path, "no notebook")
     output = tmp_path / "grades.csv"

@@ -16,19 +16,17 @@ from course_utils.tools.grading import (
     identify_lesson,
     read_submission,
 )
+from course_utils.tools.kernels import LimitedKernel
 from course_utils.tools.lessons import find_lessons
 from course_utils.tools.progress import find_key, load_results, make_progress_table, store_results
 from course_utils.tools.submissions import find_submissions, grade_submissions, write_grades
+from tests.tools.conftest import find_cell
 
 LESSON = "05_mixup"
 LESSONS = find_exercises()
 SOURCE = next(lesson for lesson in find_lessons() if lesson.name == LESSON).read()
 MIXUP = next(lesson for lesson in LESSONS if lesson.name == LESSON)
 LIMITS = Limits(time_s=20, memory_gib=6)
-
-
-def find_cell(notebook, name):
-    return next(c for c in notebook.cells if c.metadata.get("nbgrader", {}).get("grade_id") == name)
 
 
 def answer(**sources):
@@ -247,3 +245,12 @@ def test_what_limits_had_a_part_in_is_not_kept(tmp_path):
     store_results(tmp_path, LESSON, "key", slow)
     assert load_results(tmp_path, LESSON, "key") is None
     assert load_results(tmp_path, LESSON) == slow  # the table shows it all the same
+
+
+def test_a_cell_that_passes_once_and_never_again_harms_no_other(tmp_path):
+    once = "import pathlib\nif pathlib.Path('x').exists():\n    exit()\npathlib.Path('x').touch()"
+    with LimitedKernel("y = 1", str(tmp_path), time_s=20, memory_gib=6) as kernel:
+        assert kernel.execute(once) == ""
+        assert kernel.execute("z = y") == ""
+        assert kernel.execute("exit()").startswith("It took the kernel down")
+        assert kernel.execute("assert z == 1") == ""  # after a replay without the first cell

@@ -12,6 +12,7 @@ import nbformat
 import pytest
 
 from tests.conftest import NO_NETWORK, ROOT
+from tests.tools.conftest import find_cell
 
 LESSON = "90_find_the_bug"  # quick to run, and the one with the most exercises
 
@@ -31,10 +32,6 @@ def nbgrader(folder, *arguments, statuses=(0,)):
     )
     assert done.returncode in statuses, done.stderr[-3000:]
     return done.stderr
-
-
-def find_cell(notebook, name):
-    return next(c for c in notebook.cells if c.metadata.get("nbgrader", {}).get("grade_id") == name)
 
 
 @pytest.fixture(scope="module")
