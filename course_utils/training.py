@@ -60,6 +60,7 @@ class Run:
     peak_memory_bytes: int | None  # of the device; None on a CPU
     provenance: dict[str, object]
     comparison: str = ""
+    epoch_ends_s: list[float] = field(default_factory=list)  # from the start of the training
     model: nn.Module | None = field(default=None, repr=False, compare=False)
 
     def save(self) -> None:
@@ -75,14 +76,15 @@ class Run:
 
 
 class _History(L.Callback):
-    """Observe the metrics after every epoch."""
+    """Observe the metrics after every epoch, and when that was."""
 
     def __init__(self):
-        self.epochs: list[dict[str, float]] = []
+        self.epochs, self.ends = [], []
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         metrics = {name: value.item() for name, value in trainer.callback_metrics.items()}
         self.epochs.append({"epoch": trainer.current_epoch + 1, **metrics})
+        self.ends.append(time.perf_counter())
 
 
 def _describe_provenance(config: Config) -> dict[str, object]:
@@ -190,6 +192,7 @@ def fit(
         peak_memory_bytes=throughput.peak_memory_bytes,
         provenance=_describe_provenance(config),
         comparison=comparison,
+        epoch_ends_s=[end - start for end in history.ends],
         model=lit.model.cpu().eval(),
     )
     if lightning.is_global_zero:

@@ -145,3 +145,10 @@ def test_names_of_arms_become_file_names(run):
     paths = list(Path(os.environ["COURSE_RUNS_DIR"]).iterdir())
     assert len(paths) == 2
     assert all(path.name.startswith(".._short-mixup_α_0.2_λ-seed0") for path in paths)
+
+
+def test_the_end_of_each_epoch_is_timed(tiny_config, tiny_data):
+    run = fit(tiny_config.replace(epochs=3), tiny_data)
+    assert len(run.epoch_ends_s) == len(run.history) == 3
+    assert run.epoch_ends_s == sorted(run.epoch_ends_s)
+    assert 0 < run.epoch_ends_s[0] < run.epoch_ends_s[-1] <= run.time_s
