@@ -1,6 +1,5 @@
 """The command ``course``. Every function here is thin: it parses, calls, prints."""
 
-import ast
 import errno
 import math
 import os
@@ -26,7 +25,6 @@ USERS_ERRORS = (  # of the disk, or of a path that the user named
     *(errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT, errno.ENOENT, errno.ENOTDIR),
     *(errno.EEXIST, errno.EISDIR, errno.EPERM),
 )
-OPTIONS = {"PROFILE": "--profile", "DATASET": "--dataset", "FIRST_SEED": "--first-seed"}
 
 
 @app.callback()
@@ -51,31 +49,18 @@ def doctor() -> None:
 def list_lessons(
     markdown: Annotated[bool, typer.Option(help="print the README's table")] = False,
 ) -> None:
-    """The lessons, with a student's minutes and the time an execution takes."""
+    """The lessons, with a student's minutes, and the time and memory an execution takes."""
     lessons = find_lessons()
     if markdown:
         print(format_lesson_map(lessons))
         return
-    table = Table("lesson", "question", "seam", "minutes", "budget (s)", "took (s)", box=None)
+    columns = ("lesson", "question", "seam", "minutes", "budget (s)", "took (s)", "held (MB)")
+    table = Table(*columns, box=None)
     for x in lessons:
         took = "–" if x.time_s is None else f"{x.time_s:.0f}"
-        table.add_row(x.name, x.question, x.seam, str(x.minutes), str(x.budget_s), took)
+        held = "–" if x.peak_mb is None else str(x.peak_mb)
+        table.add_row(x.name, x.question, x.seam, str(x.minutes), str(x.budget_s), took, held)
     console.print(table)
-
-
-def _parse_parameters(assignments: list[str]) -> dict:
-    parameters = {}
-    for text in assignments:
-        name, equals, value = text.partition("=")
-        if not equals or not name.isidentifier():
-            raise CourseError(f"-p {text}: write it as NAME=VALUE")
-        if name in OPTIONS:  # course.json says what they were
-            raise CourseError(f"-p {name}: say it with {OPTIONS[name]}")
-        try:
-            parameters[name] = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
-            parameters[name] = value  # a word needs no quotes
-    return parameters
 
 
 @app.command()
@@ -93,26 +78,35 @@ def run(
     time_limit: Annotated[float, typer.Option(help="minutes for one lesson")] = 30,
     force: Annotated[bool, typer.Option(help="execute unchanged lessons too")] = False,
     store: Annotated[bool, typer.Option(help="write the outputs into notebooks/")] = False,
+    save_results: Annotated[
+        str | None, typer.Option(help="name: keep what was measured in data/results/")
+    ] = None,
 ) -> None:
     """Execute lessons; finished ones are kept, unchanged ones skipped, failing ones reported."""
     found = find_lessons()
     chosen = select(lessons or [], found)
-    parameters = _parse_parameters(parameter or [])
     if not 0 < time_limit < math.inf:
         raise CourseError(f"--time-limit {time_limit}: give minutes above 0")
 
     from course_utils.image_sources import NAMED
     from course_utils.profiles import load_config
+    from course_utils.references import RESULTS
+    from course_utils.tools import results
     from course_utils.tools.interrupts import ending_on_interrupt
-    from course_utils.tools.planning import Plan
+    from course_utils.tools.planning import Plan, parse_parameters
     from course_utils.tools.running import run_lessons
     from course_utils.tools.storing import store_outputs
 
+    parameters = parse_parameters(parameter or [])
     config = load_config(profile, dataset=dataset, first_seed=first_seed)
     if config.dataset not in NAMED and Path(config.dataset).is_dir():
         config = config.replace(dataset=str(Path(config.dataset).resolve()))  # they run elsewhere
     if store and (config.profile, config.dataset, config.first_seed) != ("quick", "shapes", 0):
         raise CourseError("--store keeps outputs of the quick profile on shapes from seed 0 only")
+    if save_results is not None:
+        results.check_name(save_results, RESULTS)
+        if parameters:
+            raise CourseError("--save-results keeps what lessons do as they are: run without -p")
     plan = Plan(config, build.resolve(), time_limit * 60, force, parameters)
     interrupted = "course: interrupted; finished lessons are kept, run again to go on"
     with ending_on_interrupt(console, interrupted):
@@ -125,10 +119,16 @@ def run(
     console.print(table)
     entries = {entry["name"]: entry for entry in course["lessons"]}
     if any(entries[lesson.name]["status"] == "failed" for lesson in chosen):
+        if store or save_results:
+            console.print("a lesson failed: nothing is stored or saved", style="red")
         raise typer.Exit(1)
     if store:
         for lesson in chosen:
-            store_outputs(lesson, plan.output_path(lesson), entries[lesson.name]["time_s"])
+            store_outputs(lesson, plan.output_path(lesson), entries[lesson.name])
+    if save_results:
+        measured = results.collect_results(save_results, course, chosen, found, config)
+        saved = results.save_results(measured, RESULTS)
+        console.print(f"results: {saved}", soft_wrap=True)
 
 
 @app.command()
@@ -161,19 +161,6 @@ def pretrain(
         f"validation images in {about['time_s']:.0f} s → {WEIGHTS}",
         soft_wrap=True,
     )
-
-
-@app.command()
-def lab(
-    port: Annotated[
-        int, typer.Option(help="on the loopback; 0: any free one", min=0, max=65535)
-    ] = 8888,
-    browser: Annotated[bool, typer.Option(help="open a browser")] = True,
-) -> None:
-    """Open JupyterLab on the lessons: reachable from this machine only, behind a token."""
-    from course_utils.tools.lab import open_lab
-
-    open_lab(port, browser)
 
 
 app.add_typer(teaching.app)

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,12 +10,12 @@ from pathlib import Path
 
 import nbformat
 import papermill
-import psutil
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from papermill.exceptions import PapermillExecutionError
 
 from course_utils.claims import CLAIM_MIME
 from course_utils.tools.lessons import Lesson
+from course_utils.tools.peak_memory import PeakMemory
 
 __all__ = ["execute_lesson"]
 
@@ -32,33 +31,6 @@ RUN_FIELDS = (
     "saved_bytes",
 )
 OnCell = Callable[[int, int], None]  # (cells done, cells in all)
-
-
-class _PeakMemory(threading.Thread):
-    """Sample the resident memory of this process's children, kernels and their workers."""
-
-    def __init__(self, interval_s: float = 0.2):
-        super().__init__(daemon=True)
-        self.interval_s, self.peak_rss_bytes, self._ended = interval_s, 0, threading.Event()
-
-    def run(self) -> None:
-        this = psutil.Process()
-        while not self._ended.wait(self.interval_s):
-            resident = 0
-            for child in this.children(recursive=True):
-                try:
-                    resident += child.memory_info().rss
-                except psutil.Error:  # it ended meanwhile
-                    continue
-            self.peak_rss_bytes = max(self.peak_rss_bytes, resident)
-
-    def __enter__(self) -> "_PeakMemory":
-        self.start()
-        return self
-
-    def __exit__(self, *_) -> None:
-        self._ended.set()
-        self.join()
 
 
 @contextmanager
@@ -94,7 +66,17 @@ def read_runs(folder: Path) -> list[dict]:
     """The runs stored in ``folder``, in the order in which they ended."""
     paths = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
     rows = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
-    return [{key: row[key] for key in RUN_FIELDS} for row in rows]
+    return [{key: row[key] for key in RUN_FIELDS} | {"curve": _read_curve(row)} for row in rows]
+
+
+def _read_curve(row: dict) -> list[list[float]]:
+    """For each epoch the seconds since the start and the accuracy; empty where they are unknown."""
+    epochs = zip(row.get("epoch_ends_s", []), row.get("history", []), strict=False)
+    return [
+        [round(end_s, 3), round(epoch["val_accuracy"], 5)]
+        for end_s, epoch in epochs
+        if "val_accuracy" in epoch
+    ]
 
 
 def execute_lesson(
@@ -130,7 +112,7 @@ def execute_lesson(
 
     variables = {"COURSE_PROGRESS": "0", "COURSE_RUNS_DIR": str(work / "runs")} | environment
     reason = ""
-    with _environment(variables), _PeakMemory() as memory:
+    with _environment(variables), PeakMemory() as memory:
         try:
             papermill.execute_notebook(
                 str(lesson.path),
@@ -166,7 +148,7 @@ def execute_lesson(
         "reason": reason,
         "time_s": round(time.monotonic() - start, 2),
         "cells_s": cell_times,
-        "peak_rss_bytes": memory.peak_rss_bytes,
+        "peak_memory_bytes": memory.peak_bytes,
         "claims": claims,
         "runs": read_runs(work / "runs"),
     }

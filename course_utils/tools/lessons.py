@@ -2,17 +2,27 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import nbformat
 
 from course_utils.errors import CourseError
 
-__all__ = ["NOTEBOOKS", "ROOT", "Lesson", "find_lessons", "format_lesson_map", "select_lessons"]
+__all__ = [
+    "MEMORY_LIMIT_BYTES",
+    "NOTEBOOKS",
+    "ROOT",
+    "Lesson",
+    "escape_cell",
+    "find_lessons",
+    "format_lesson_map",
+    "select_lessons",
+]
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = ROOT / "notebooks"
+MEMORY_LIMIT_BYTES = 3 * 2**30  # of any lesson, on a machine without a GPU
 
 
 @dataclass(frozen=True)
@@ -26,6 +36,8 @@ class Lesson:
     minutes: int  # of a student's time
     budget_s: int  # seconds that one execution may take in ``quick`` on two cores
     time_s: float | None  # seconds that its stored execution took
+    peak_mb: int | None  # memory that it held at most, in 10⁶ bytes
+    headline: list[dict] = field(hash=False)  # what the README's table shows of it
 
     @property
     def name(self) -> str:
@@ -42,6 +54,8 @@ def _read_lesson(path: Path) -> Lesson:
             path,
             *(about[key] for key in ("question", "technique", "seam", "minutes", "budget_s")),
             about.get("time_s"),
+            about.get("peak_mb"),
+            about.get("headline", []),
         )
     except KeyError as missing:
         raise CourseError(f"{path.name}: its metadata lack course → {missing}") from None
@@ -77,6 +91,11 @@ def select_lessons(wanted: Sequence[str], lessons: Sequence[Lesson]) -> list[Les
             raise CourseError(f"no lesson {word!r}: choose from {names}")
         chosen += found
     return sorted(set(chosen), key=lambda x: x.name) if wanted else list(lessons)
+
+
+def escape_cell(text: str) -> str:
+    """A text as it stands in one cell of a table in Markdown."""
+    return text.replace("|", r"\|").replace("<", "&lt;").replace("*", r"\*")
 
 
 def format_lesson_map(lessons: Sequence[Lesson]) -> str:

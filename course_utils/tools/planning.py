@@ -1,16 +1,41 @@
 """What one ``course run`` was asked to do, and what of it an earlier run has already done."""
 
+import ast
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from course_utils.errors import CourseError
 from course_utils.image_sources import NAMED
 from course_utils.profiles import Config
 from course_utils.tools.lessons import ROOT, Lesson
 from course_utils.weights import WEIGHTS
 
-__all__ = ["Plan"]
+__all__ = ["Plan", "parse_parameters"]
+
+OPTIONS = {"PROFILE": "--profile", "DATASET": "--dataset", "FIRST_SEED": "--first-seed"}
+
+
+def parse_parameters(assignments: Sequence[str]) -> dict:
+    """Names and values for the parameters cell, from texts like ``NAME=VALUE``.
+
+    Raises:
+        CourseError: another form; a parameter that has an option of its own.
+    """
+    parameters = {}
+    for text in assignments:
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier():
+            raise CourseError(f"-p {text}: write it as NAME=VALUE")
+        if name in OPTIONS:  # course.json says what they were
+            raise CourseError(f"-p {name}: say it with {OPTIONS[name]}")
+        try:
+            parameters[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            parameters[name] = value  # a word needs no quotes
+    return parameters
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ __all__ = ["clear_solutions", "release"]
 
 STUDENT_FILES = Path(__file__).with_name("student")  # the README and the Makefile of a release
 COPIED = (
-    *("course_utils", "data/README.md", "data/weights", "docs/seams.png"),
+    *("course_utils", "data/README.md", "data/results", "data/weights", "docs/seams.png"),
     *("LICENSE", "pyproject.toml", "requirements.lock", "environment.yml"),
 )
 RELEASED = ".released.json"  # checksums of the released files: has anyone worked in them?

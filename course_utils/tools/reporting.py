@@ -7,12 +7,12 @@ from pathlib import Path
 
 import jinja2
 import matplotlib
-import numpy as np
 from markupsafe import Markup
 
 from course_utils.comparing import METRICS
 from course_utils.errors import CourseError
 from course_utils.files import write_atomically
+from course_utils.references import values_by_arm
 
 __all__ = ["write_report"]
 
@@ -23,15 +23,12 @@ def _draw_comparison(name: str, runs: list[dict]) -> Markup:
 
     from course_utils.plots import plot_paired
 
-    arms = list(dict.fromkeys(run["arm"] for run in runs))
     metric = next(iter(METRICS))
-    found = {(run["arm"], run["seed"]): run["metrics"][metric] for run in runs}
-    # a lesson that stopped in the middle of a comparison has trained some arms less often
-    seeds = [s for s in sorted({run["seed"] for run in runs}) if all((a, s) in found for a in arms)]
+    values = values_by_arm(runs, metric)
+    seeds = len(next(iter(values.values())))
     if not seeds:
         return Markup("<p>{}: no seed was trained in every arm</p>").format(name)
-    values = {arm: np.array([found[arm, seed] for seed in seeds]) for arm in arms}
-    axis = plot_paired(values, metric, f"{name} · {len(values[arms[0]])} seed(s)")
+    axis = plot_paired(values, metric, f"{name} · {seeds} seed(s)")
     drawn = io.StringIO()
     axis.figure.savefig(drawn, format="svg", metadata={"Date": None})
     plt.close(axis.figure)

@@ -13,7 +13,7 @@ import nbformat
 from course_utils.errors import CourseError
 from course_utils.files import replace_folder
 from course_utils.tools.executing import read_claims
-from course_utils.tools.lessons import NOTEBOOKS, ROOT, Lesson
+from course_utils.tools.lessons import NOTEBOOKS, ROOT, Lesson, escape_cell
 from course_utils.tools.offline import copy_mathjax
 from course_utils.tools.releasing import clear_solutions
 from course_utils.tools.reporting import write_report
@@ -82,10 +82,9 @@ def _write_claims(lessons: Sequence[Lesson]) -> str:
         lines += [f"{holding} of {len(claims)} hold. [The lesson]({lesson.path.name})", ""]
         lines += ["| claim | kind | value | holds |", "|---|---|---|---|"]
         for claim in claims:
-            text = claim["text"].replace("|", r"\|").replace("<", "&lt;").replace("*", r"\*")
             value = "" if claim["value"] is None else claim["value"]
             holds = "✓" if claim["holds"] else "✗"
-            lines.append(f"| {text} | {claim['kind']} | {value} | {holds} |")
+            lines.append(f"| {escape_cell(claim['text'])} | {claim['kind']} | {value} | {holds} |")
         lines.append("")
     return "\n".join(lines)
 

@@ -13,7 +13,7 @@ from course_utils.tools.lessons import Lesson
 
 __all__ = ["store_outputs"]
 
-KEPT = ("course", "kernelspec", "language_info")
+KEPT = ("kernelspec", "language_info")
 LANGUAGE = ("name", "file_extension", "mimetype", "pygments_lexer")
 
 
@@ -25,8 +25,10 @@ def _shrink_png(encoded: str) -> str:
     return min(base64.b64encode(shrunk.getvalue()).decode() + "\n", encoded, key=len)
 
 
-def store_outputs(lesson: Lesson, executed: Path, time_s: float) -> None:
+def store_outputs(lesson: Lesson, executed: Path, entry: dict) -> None:
     """Replace the lesson's notebook by its execution, without papermill's traces.
+
+    What ``entry`` of ``course.json`` says of its cost joins the metadata.
 
     Raises:
         CourseError: when it was executed with parameters of its own, or edited meanwhile.
@@ -34,10 +36,14 @@ def store_outputs(lesson: Lesson, executed: Path, time_s: float) -> None:
     notebook = nbformat.read(executed, as_version=4)
     if any("injected-parameters" in cell.metadata.get("tags", []) for cell in notebook.cells):
         raise CourseError(f"{lesson.name} ran with -p parameters: run it without to store it")
-    if [cell.source for cell in notebook.cells] != [cell.source for cell in lesson.read().cells]:
+    source = lesson.read()
+    if [cell.source for cell in notebook.cells] != [cell.source for cell in source.cells]:
         raise CourseError(f"{lesson.name} was edited while it ran: run it again to store it")
     notebook.metadata = {key: notebook.metadata[key] for key in KEPT}
-    notebook.metadata["course"]["time_s"] = round(time_s)
+    notebook.metadata["course"] = source.metadata["course"] | {
+        "time_s": round(entry["time_s"]),
+        "peak_mb": round(entry["peak_memory_bytes"] / 1e6),
+    }
     language = notebook.metadata["language_info"]
     notebook.metadata["language_info"] = {key: language[key] for key in LANGUAGE}
     for cell in notebook.cells:

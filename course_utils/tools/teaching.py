@@ -29,6 +29,19 @@ def _print_results(results: list) -> None:
 
 
 @app.command()
+def lab(
+    port: Annotated[
+        int, typer.Option(help="on the loopback; 0: any free one", min=0, max=65535)
+    ] = 8888,
+    browser: Annotated[bool, typer.Option(help="open a browser")] = True,
+) -> None:
+    """Open JupyterLab on the lessons: reachable from this machine only, behind a token."""
+    from course_utils.tools.lab import open_lab
+
+    open_lab(port, browser)
+
+
+@app.command()
 def check(
     notebooks: Annotated[
         list[str] | None, typer.Argument(help="numbers, names or files; all lessons if none")

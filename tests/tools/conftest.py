@@ -34,13 +34,15 @@ def interrupt(script: str, begun: Path) -> tuple[int, str]:
     return process.returncode, error.strip()
 
 
-def write_lesson(folder: Path, name: str, *sources: str, parameters: str = "ALPHA = 1") -> Path:
+def write_lesson(
+    folder: Path, name: str, *sources: str, parameters: str = "ALPHA = 1", **about
+) -> Path:
     """A notebook with a parameters cell and one cell for each source."""
     folder.mkdir(parents=True, exist_ok=True)
     cells = [nbformat.v4.new_code_cell(parameters, metadata={"tags": ["parameters"]})]
     cells += [nbformat.v4.new_code_cell(source) for source in sources]
     notebook = nbformat.v4.new_notebook(cells=cells)
-    notebook.metadata["course"] = dict(ABOUT)
+    notebook.metadata["course"] = ABOUT | about
     notebook.metadata["kernelspec"] = {
         "name": "python3",
         "display_name": "Python 3",
@@ -63,7 +65,7 @@ class School:
         self.notebooks, self.build = folder / "notebooks", folder / "build"
         self.console = Console(record=True, width=200, file=(folder / "console.txt").open("w"))
 
-    def write(self, name: str, *sources: str, **options: str) -> Path:
+    def write(self, name: str, *sources: str, **options) -> Path:
         return write_lesson(self.notebooks, name, *sources, **options)
 
     @property

@@ -12,7 +12,9 @@ import time
 import psutil
 import pytest
 
+from course_utils import references
 from course_utils.files import write_atomically
+from course_utils.references import list_results, read_results
 from course_utils.tools import cli
 from tests.unit.test_data import write_images
 
@@ -33,6 +35,9 @@ def course(monkeypatch, capsys, school):
             status = stop.code or 0
         return status, *capsys.readouterr()
 
+    results = school.notebooks.with_name("results")
+    monkeypatch.setattr(references, "RESULTS", results)
+    write_atomically(results / "other.json", "{}")
     school.write("00_start_here", "print('fine')")
     school.write("01_baseline", "print('fine')")
     return run
@@ -57,6 +62,10 @@ def assert_one_line(result, sentence):
         (["--first-seed", "-1"], "first seed -1 is not an integer"),
         (["-p", "DATASET=mine"], "-p DATASET: say it with --dataset"),
         (["--store"], "--store keeps outputs of the quick profile"),
+        (["--save-results", "a/b"], "--save-results a/b: use letters, digits, - and _ only"),
+        (["--save-results", ""], "use letters, digits, - and _ only"),
+        (["--save-results", "x", "-p", "ALPHA=2"], "keeps what lessons do as they are"),
+        (["--save-results", "other"], r"other.json holds no results of lessons: choose another"),
         (["--time-limit", "inf"], "give minutes above 0"),
         (["--time-limit", "0"], "give minutes above 0"),
     ],
@@ -152,6 +161,48 @@ def test_store_keeps_outputs_and_drops_papermills_traces(course, school):
 def test_store_refuses_outputs_of_other_parameters(course):
     result = course("run", "01", "--profile", "quick", "--store", "-p", "ALPHA=2")
     assert_one_line(result, "ran with -p parameters: run it without to store it")
+
+
+CLAIM = "from course_utils.claims import claim; claim('a < b', True, value=0.5)"
+
+
+def test_results_are_saved_with_how_and_where(course, school, tmp_path):
+    school.write("01_baseline", CLAIM)
+    mine = write_images(tmp_path / "my images")
+    command = ("run", "01", "--profile", "smoke", "--dataset", str(mine), "--first-seed", "7")
+    assert course("run", "00", *command[2:])[0] == 0
+    status, out, _ = course(*command, "--save-results", "mine_2")
+    assert status == 0
+    assert "mine_2.json" in out
+    results = read_results("mine_2", references.RESULTS)
+    assert results["command"] == (
+        "course run 01 --profile smoke --dataset 'my images' --first-seed 7 --save-results mine_2"
+    )
+    assert results["dataset"] == "my images (folder)"
+    (lesson,) = results["lessons"]
+    assert lesson["name"] == "01_baseline"
+    assert lesson["claims"][0]["text"] == "a < b"
+    text = (references.RESULTS / "mine_2.json").read_text()
+    assert str(tmp_path) not in text
+    assert course(*command, "--save-results", "again")[1].count("skipped") >= 1
+    assert read_results("again", references.RESULTS)["lessons"] == results["lessons"]
+    assert (
+        course(*command, "--force", "--save-results", "again")[0] == 0
+    )  # takes the old one's place
+    assert list_results(references.RESULTS) == ["again", "mine_2"]
+
+
+def test_results_of_a_failed_lesson_are_not_saved(course, school):
+    school.write("01_baseline", "1 / 0")
+    status, out, _ = course("run", "--profile", "smoke", "--save-results", "mine")
+    assert status == 1
+    assert "a lesson failed: nothing is stored or saved" in out
+    assert list_results(references.RESULTS) == []
+    status, out, _ = course("run", "00", "--profile", "smoke", "--save-results", "mine")
+    assert status == 0  # the lesson that failed was not chosen
+    assert [x["name"] for x in read_results("mine", references.RESULTS)["lessons"]] == [
+        "00_start_here"
+    ]
 
 
 def test_doctor_exit_status_follows_what_is_required(course, monkeypatch):

@@ -16,6 +16,7 @@ import nbformat
 import pytest
 
 from course_utils.errors import CourseError
+from course_utils.references import list_results
 from course_utils.tools.colab import COLAB_PACKAGES, make_colab_cell
 from course_utils.tools.exercises import MANIFEST, find_exercises
 from course_utils.tools.lessons import find_lessons
@@ -233,8 +234,9 @@ def test_the_colab_cell_does_nothing_elsewhere_and_installs_there(tmp_path, monk
             make_colab_cell(address)
 
 
-def test_the_release_brings_its_weights_and_its_licence(released):
+def test_the_release_brings_weights_results_and_its_licence(released):
     assert list(Path(released, "data", "weights").glob("*.safetensors"))
+    assert list_results(released / "data" / "results") == list_results()
     for name in ("LICENSE", "README.md", "Makefile", "requirements.lock"):
         assert (released / name).exists()
     assert not (released / "tests").exists()

@@ -37,7 +37,8 @@ def make_course():
         {"text": "a < b & c", "kind": "identity", "holds": True, "value": 1e-7},
         {"text": "it <b>helps</b>", "kind": "effect", "holds": False, "value": None},
     ]
-    cost = {"claims": [], "runs": [], "reason": "", "peak_rss_bytes": 2**30, "time_s": 12.3}
+    cost = {"claims": [], "runs": [], "reason": "", "peak_memory_bytes": 10**9, "time_s": 12.3}
+    cost["over_budget"] = False
     return {
         "profile": "quick",
         "dataset": "shapes",
@@ -48,6 +49,7 @@ def make_course():
         "lessons": [
             cost | {"name": "01_a", "status": "passed", "claims": claims, "runs": runs},
             cost | {"name": "02_b", "status": "failed", "reason": "cell 3: x"},
+            cost | {"name": "03_c", "status": "passed", "over_budget": True},
         ],
     }
 
@@ -66,6 +68,8 @@ def test_report_shows_lessons_claims_plots_and_provenance(page):
     assert "cell 3: x" in text
     assert "a processor" in text
     assert "1 of 2" in text
+    assert text.count("over budget") == 1
+    assert "1,000</td>" in text  # MB
     HTMLParser().feed(text)
 
 

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from tests.tools.conftest import interrupt
 from tests.unit.test_data import write_images
 
 PASS = "print('fine')"
+STAY = "import time; time.sleep(1)"  # until its memory has been looked at
 CLAIM = "from course_utils.claims import claim; claim({text!r}, {holds}, value=0.5, kind={kind!r})"
 
 
@@ -35,11 +37,15 @@ def test_course_json_holds_what_it_promises(school):
         "import json, os, pathlib\n"
         "row = dict(comparison='c', arm='a', seed=0, metrics={'val_accuracy': 0.5}, time_s=1.0,\n"
         "           images_per_s=9.0, trainable_parameters=1, parameters=2, saved_bytes=3,\n"
-        "           history=[], provenance={})\n"
+        "           history=[], provenance={})\n"  # as they were written before there were curves
+        "timed = row | dict(history=[{'val_accuracy': 0.25}, {'val_accuracy': 0.5}],\n"
+        "                   epoch_ends_s=[0.50001, 1])\n"
         "folder = pathlib.Path(os.environ['COURSE_RUNS_DIR']); folder.mkdir()\n"
-        "_ = (folder / 'a.json').write_text(json.dumps(row))",
+        "_ = (folder / 'a.json').write_text(json.dumps(row))\n"
+        "_ = (folder / 'b.json').write_text(json.dumps(timed))",
         "assert not list(pathlib.Path('.').glob('*.ipynb'))  # an empty folder of its own",
         "assert os.environ['COURSE_PROFILE'] == 'smoke'",
+        STAY,
     )
     run(school)
     course = json.loads((school.build / "smoke" / "course.json").read_text())
@@ -50,15 +56,18 @@ def test_course_json_holds_what_it_promises(school):
     assert lesson["status"] == "passed"
     assert lesson["reason"] == ""
     assert lesson["time_s"] > 0
-    assert lesson["peak_rss_bytes"] > 2**20
+    assert lesson["peak_memory_bytes"] > 2**20
+    assert lesson["over_budget"] is False
     assert lesson["claims"] == [{"text": "a < b", "kind": "identity", "holds": True, "value": 0.5}]
-    (row,) = lesson["runs"]
+    row, timed = lesson["runs"]
     assert set(row) == {
         *("comparison", "arm", "seed", "metrics", "time_s", "images_per_s"),
-        *("trainable_parameters", "parameters", "saved_bytes"),
+        *("trainable_parameters", "parameters", "saved_bytes", "curve"),
     }
+    assert row["curve"] == []
+    assert timed["curve"] == [[0.5, 0.25], [1, 0.5]]
     executed = nbformat.read(school.build / "smoke" / "01_one.ipynb", as_version=4)
-    assert [cell.execution_count for cell in executed.cells] == [1, 2, 3, 4, 5]
+    assert [cell.execution_count for cell in executed.cells] == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_failing_lesson_is_kept_named_and_does_not_stop_the_others(school):
@@ -94,6 +103,38 @@ def test_a_false_effect_fails_where_it_was_promised(school, profile, dataset, st
     assert entry["status"] == status
     assert entry["claims"][0]["holds"] is False
     assert entry["reason"] == ("effect claim does not hold: it helps" if status == "failed" else "")
+
+
+@pytest.mark.parametrize(
+    ("profile", "gpu", "status"),
+    [("smoke", None, "failed"), ("smoke", "a GPU", "passed"), ("full", None, "passed")],
+)
+def test_a_lesson_over_the_limit_of_memory_fails(school, monkeypatch, profile, gpu, status):
+    monkeypatch.setattr(running, "MEMORY_LIMIT_BYTES", 2**20)
+    monkeypatch.setattr(running, "describe_hardware", lambda: {"gpu": gpu})
+    school.write("01_one", STAY)
+    (entry,) = run(school, profile=profile)["lessons"]
+    assert entry["status"] == status
+    if status == "failed":
+        assert re.match(r"it held 0\.\d\d GiB of memory, the limit is 0\.", entry["reason"])
+        assert statuses(run(school, profile=profile)) == {"01_one": "failed"}  # not skipped
+
+
+@pytest.mark.parametrize(
+    ("profile", "dataset", "budget_s", "over"),
+    [
+        ("quick", "shapes", 0, True),
+        ("quick", "shapes", 100, False),
+        ("smoke", "shapes", 0, False),
+        ("quick", "shapes_source", 0, False),
+    ],
+)
+def test_a_lesson_over_its_budget_is_said_and_passes(school, profile, dataset, budget_s, over):
+    school.write("01_one", PASS, budget_s=budget_s)
+    (entry,) = run(school, profile=profile, dataset=dataset)["lessons"]
+    assert entry["status"] == "passed"
+    assert entry["over_budget"] is over
+    assert ("01_one: over its budget of 0 s" in school.console.export_text()) is over
 
 
 def test_unchanged_lessons_are_skipped_with_their_results_changed_ones_run(school):
