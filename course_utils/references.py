@@ -15,6 +15,7 @@ from course_utils.errors import CourseError
 __all__ = ["RESULTS", "list_results", "read_results", "values_by_arm"]
 
 RESULTS = Path(__file__).resolve().parents[1] / "data" / "results"
+ABOUT = {"command", "dataset", "first_seed", "hardware", "versions", "commit"}  # of results
 CURE = "restore it with `git checkout data/results`, or make it again"
 
 
@@ -53,7 +54,9 @@ def read_results(name: str, folder: Path = RESULTS) -> dict:
         )
     results = _read(path)
     try:
-        complete = all({"name", "claims", "runs"} <= set(x) for x in results["lessons"])
+        complete = set(results) >= ABOUT and all(
+            {"name", "claims", "runs"} <= set(x) for x in results["lessons"]
+        )
     except (KeyError, TypeError):
         complete = False
     if not complete:

@@ -132,8 +132,22 @@ def run(
 
 
 @app.command()
-def report(profile: Profile = "", build: Build = DEFAULT_BUILD) -> None:
+def report(
+    profile: Profile = "",
+    build: Build = DEFAULT_BUILD,
+    readme: Annotated[
+        bool, typer.Option(help="put the results in data/results/ into README.md instead")
+    ] = False,
+) -> None:
     """Turn course.json into one self-contained page."""
+    if readme:
+        from course_utils.references import RESULTS
+        from course_utils.tools.headlines import update_readme
+
+        update_readme(ROOT / "README.md", find_lessons(), RESULTS)
+        console.print(f"results: {ROOT / 'README.md'}", soft_wrap=True)
+        return
+
     from course_utils.profiles import load_config
     from course_utils.tools.reporting import write_report
 

@@ -7,6 +7,7 @@ from collections import defaultdict
 import nbformat
 import pytest
 
+from course_utils.tools.lessons import MEMORY_LIMIT_BYTES
 from tests.conftest import find_notebooks
 
 HEADINGS = [
@@ -59,8 +60,10 @@ def is_practice(notebook_path):
 def test_it_is_valid_and_knows_what_it_is(notebook):
     nbformat.validate(notebook)
     about = notebook.metadata["course"]
-    assert set(about) == {"question", "technique", "seam", "minutes", "budget_s", "time_s"}
+    needed = {"question", "technique", "seam", "minutes", "budget_s", "time_s"}
+    assert needed <= set(about) <= needed | {"headline", "peak_mb"}
     assert about["time_s"] <= about["budget_s"]
+    assert about.get("peak_mb", 0) <= MEMORY_LIMIT_BYTES / 1e6
     assert set(notebook.metadata) == {"course", "kernelspec", "language_info"}
 
 

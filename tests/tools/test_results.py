@@ -1,6 +1,8 @@
 import json
+import re
 
 from course_utils.profiles import load_config
+from course_utils.references import RESULTS
 from course_utils.tools.lessons import Lesson
 from course_utils.tools.results import collect_results, save_results
 from tests.tools.test_reporting import make_course
@@ -44,3 +46,9 @@ def test_the_file_is_rounded_and_has_one_run_a_line(tmp_path):
         json.loads(line.strip().strip(",")) for line in text.splitlines() if '"arm"' in line
     ] == runs
     assert save_results(results, tmp_path / "results").read_text(encoding="utf-8") == text
+
+
+def test_kept_results_name_no_path_of_a_machine():
+    for path in RESULTS.glob("*.json"):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"/(?:work|root|home|tmp|Users)/", text), path.name

@@ -26,8 +26,11 @@ def test_results_are_listed_and_other_files_are_not(tmp_path):
     assert list_results(tmp_path) == ["a", "b"]
 
 
+ABOUT = dict.fromkeys(["command", "dataset", "first_seed", "hardware", "versions", "commit"], "")
+
+
 def test_results_come_back_as_they_were_written(tmp_path):
-    results = {"name": "a", "lessons": [{"name": "01_a", "claims": [], "runs": []}]}
+    results = ABOUT | {"name": "a", "lessons": [{"name": "01_a", "claims": [], "runs": []}]}
     write(tmp_path, "a", results)
     assert read_results("a", tmp_path) == results
 
@@ -47,7 +50,10 @@ def test_a_damaged_file_is_named_with_its_cure(tmp_path, content):
         list_results(tmp_path)
 
 
-@pytest.mark.parametrize("content", [{}, {"lessons": 3}, {"lessons": [{"name": "01_a"}]}])
+@pytest.mark.parametrize(
+    "content",
+    [{}, {"lessons": []}, ABOUT | {"lessons": 3}, ABOUT | {"lessons": [{"name": "01_a"}]}],
+)
 def test_a_file_without_lessons_is_no_result(tmp_path, content):
     write(tmp_path, "a", content)
     with pytest.raises(CourseError, match="holds no results of lessons"):
