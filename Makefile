@@ -3,8 +3,9 @@ PYTHON ?= python3
 PROFILE ?= $(or $(COURSE_PROFILE),quick)
 BIN := .venv/bin
 STAMP := .venv/installed
+LATEST := build/latest-venv/bin/python
 
-.PHONY: setup run test test-browser lab release site doctor lint format execute lock bench clean
+.PHONY: setup run test test-browser test-latest lab release site doctor lint format execute lock bench clean
 
 setup: $(STAMP)
 
@@ -19,10 +20,15 @@ run: setup
 	@$(BIN)/course run --profile $(PROFILE); status=$$?; $(BIN)/course report --profile $(PROFILE) && exit $$status
 
 test: setup
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
 test-browser: setup
 	$(BIN)/python -m pytest tests/browser
+
+test-latest:
+	$(PYTHON) -m venv --clear build/latest-venv
+	$(LATEST) -m pip install --quiet --disable-pip-version-check --upgrade --editable '.[dali,teach,dev]'
+	$(LATEST) -m course_utils.tools.freshness
 
 release: setup
 	$(BIN)/course release
@@ -46,7 +52,7 @@ execute: setup
 	$(BIN)/course run --profile quick --force --store
 
 bench: setup
-	$(BIN)/python benchmarks/fit_overhead.py && $(BIN)/python benchmarks/loaders.py
+	$(BIN)/python benchmarks/fit_overhead.py && $(BIN)/python benchmarks/loaders.py && $(BIN)/python benchmarks/course_cost.py
 
 lock: setup
 	$(BIN)/uv pip compile pyproject.toml --extra dali --extra teach --extra dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --quiet --custom-compile-command 'make lock' -o requirements.lock

@@ -12,14 +12,19 @@ import numpy as np
 
 from course_utils.errors import CourseError
 
-__all__ = ["RESULTS", "list_results", "read_results", "values_by_arm"]
+__all__ = ["RESULTS", "list_results", "read_file", "read_results", "values_by_arm"]
 
 RESULTS = Path(__file__).resolve().parents[1] / "data" / "results"
 ABOUT = {"command", "dataset", "first_seed", "hardware", "versions", "commit"}  # of results
 CURE = "restore it with `git checkout data/results`, or make it again"
 
 
-def _read(path: Path) -> dict:
+def read_file(path: Path) -> dict:
+    """A JSON file in ``data/results``.
+
+    Raises:
+        CourseError: it is damaged.
+    """
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
@@ -32,7 +37,7 @@ def list_results(folder: Path = RESULTS) -> list[str]:
     Raises:
         CourseError: a file there is damaged.
     """
-    return [path.stem for path in sorted(folder.glob("*.json")) if "lessons" in _read(path)]
+    return [path.stem for path in sorted(folder.glob("*.json")) if "lessons" in read_file(path)]
 
 
 def read_results(name: str, folder: Path = RESULTS) -> dict:
@@ -52,7 +57,7 @@ def read_results(name: str, folder: Path = RESULTS) -> dict:
             f"no results {name!r} in {folder} (there are: {known}): measure them with "
             f"`course run --save-results {name}`"
         )
-    results = _read(path)
+    results = read_file(path)
     try:
         complete = set(results) >= ABOUT and all(
             {"name", "claims", "runs"} <= set(x) for x in results["lessons"]

@@ -13,6 +13,7 @@ from course_utils.comparing import METRICS
 from course_utils.errors import CourseError
 from course_utils.files import write_atomically
 from course_utils.references import values_by_arm
+from course_utils.tools.freshness import read_freshness
 
 __all__ = ["write_report"]
 
@@ -55,6 +56,7 @@ def write_report(folder: Path) -> Path:
         raise CourseError(f"no {source}: run the lessons first, with course run") from None
     except ValueError as error:
         raise CourseError(f"{source} is damaged ({error}): run course run --force") from None
+    freshness = read_freshness()
     matplotlib.use("agg")
     from course_utils.plots import use_style
 
@@ -69,7 +71,9 @@ def write_report(folder: Path) -> Path:
     )
     try:
         page = environment.get_template("report.html").render(
-            course=course, lessons=[_prepare_lesson(entry) for entry in course["lessons"]]
+            course=course,
+            lessons=[_prepare_lesson(entry) for entry in course["lessons"]],
+            freshness=freshness,
         )
     except (KeyError, TypeError, jinja2.UndefinedError) as error:
         raise CourseError(f"{source} is damaged (no {error}): run course run --force") from None

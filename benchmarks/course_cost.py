@@ -1,0 +1,131 @@
+"""What the course costs: time and memory of every lesson, and how a training's time grows.
+
+Lessons are read from the results in ``data/results`` and from the last ``course run``; trainings
+of several sizes take turns (forth and back), and their times are fitted by the line
+``seconds = a + b · images · epochs``. Run it on an otherwise idle machine: ``make bench``.
+"""
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from course_utils.data import load_data
+from course_utils.files import write_atomically
+from course_utils.hardware import describe_hardware, read_commit, read_versions
+from course_utils.profiles import load_config
+from course_utils.references import RESULTS, list_results, read_file, read_results
+from course_utils.tools.lessons import ROOT
+from course_utils.tools.peak_memory import PeakMemory
+from course_utils.training import fit
+
+LAST_RUN = "build/quick/course.json"
+IMAGES, EPOCHS = (250, 500, 1000, 2000), (2, 4, 8)
+
+
+def read_costs() -> dict[str, list[dict]]:
+    """Name, seconds and peak bytes of every lesson, by where it was measured."""
+    measured = {name: read_results(name)["lessons"] for name in list_results()}
+    if (ROOT / LAST_RUN).exists():
+        measured[LAST_RUN] = read_file(ROOT / LAST_RUN)["lessons"]
+    kept = ("name", "time_s", "peak_memory_bytes")
+    return {
+        name: [{key: x[key] for key in kept} for x in found] for name, found in measured.items()
+    }
+
+
+def format_costs(name: str, lessons: list[dict]) -> str:
+    """A table of what each lesson cost, with the sum of the times and the highest peak."""
+    total = {
+        "name": "all",
+        "time_s": sum(lesson["time_s"] for lesson in lessons),
+        "peak_memory_bytes": max((x["peak_memory_bytes"] for x in lessons), default=0),
+    }
+    rows = [
+        f"{x['name']:28} {x['time_s'] / 60:8.2f} {x['peak_memory_bytes'] / 1e6:10,.0f}"
+        for x in [*lessons, total]
+    ]
+    return "\n".join([f"{name:28} {'minutes':>8} {'peak (MB)':>10}", *rows])
+
+
+def time_trainings(seeds: int) -> list[dict]:
+    """Seconds of a training, validation on as many images included, for every size and seed."""
+    config = load_config("quick", dataset="shapes", first_seed=0)
+    sizes = list(itertools.product(IMAGES, EPOCHS))
+    trainings = []
+    with tempfile.TemporaryDirectory() as runs:
+        os.environ["COURSE_RUNS_DIR"] = runs
+        smallest = config.replace(num_train=IMAGES[0], num_val=IMAGES[0], epochs=1)
+        fit(smallest, load_data(smallest))  # what only the first training of a process takes
+        for seed in range(seeds):
+            for images, epochs in sizes[:: 1 if seed % 2 == 0 else -1]:
+                asked = config.replace(num_train=images, num_val=images, epochs=epochs)
+                run = fit(asked, load_data(asked), seed=seed)
+                about = {"images": images, "epochs": epochs, "seed": seed}
+                trainings.append(about | {"time_s": round(run.time_s, 3)})
+    return trainings
+
+
+def fit_line(trainings: list[dict]) -> dict[str, float]:
+    """Least squares for ``time_s = a + b · images · epochs``, and how far off the line they are."""
+    work = np.array([t["images"] * t["epochs"] for t in trainings], dtype=float)
+    time_s = np.array([t["time_s"] for t in trainings])
+    b, a = np.polyfit(work, time_s, 1)
+    residuals = time_s - (a + b * work)
+    # two degrees of freedom went into the line
+    spread_s = float(np.sqrt((residuals**2).sum() / (len(residuals) - 2)))
+    return {
+        "a_s": float(a),
+        "b_s": float(b),
+        "residual_std_s": spread_s,
+        "residual_max_s": float(abs(residuals).max()),
+    }
+
+
+def time_tests() -> dict[str, float]:
+    """Seconds and peak bytes of the tests, run once."""
+    start = time.perf_counter()
+    with PeakMemory() as memory:
+        subprocess.run([sys.executable, "-m", "pytest", "-q"], cwd=ROOT)
+    return {"time_s": time.perf_counter() - start, "peak_memory_bytes": memory.peak_bytes}
+
+
+def main(
+    seeds: Annotated[int, typer.Option(help="trainings of every size", min=1)] = 3,
+    tests: Annotated[bool, typer.Option(help="run all tests too: minutes")] = False,
+    save: Annotated[bool, typer.Option(help="write data/results/course_cost.json")] = False,
+) -> None:
+    """Print what lessons, trainings and, if asked for, the tests cost."""
+    costs, trainings = read_costs(), time_trainings(seeds)
+    for name, lessons in costs.items():
+        print(format_costs(name, lessons), end="\n\n")
+    line = fit_line(trainings)
+    print(
+        f"seconds = {line['a_s']:.2f} + {line['b_s']:.6f} · images · epochs, for each of "
+        f"{len(trainings)} trainings of {min(IMAGES)} to {max(IMAGES)} images, {min(EPOCHS)} to "
+        f"{max(EPOCHS)} epochs, {seeds} seeds; off that line: {line['residual_std_s']:.2f} s "
+        f"(standard deviation), {line['residual_max_s']:.2f} s at most"
+    )
+    for seed in range(seeds):
+        total_s = sum(t["time_s"] for t in trainings if t["seed"] == seed)
+        print(f"seed {seed}: {total_s:.1f} s for all sizes")
+    suite = time_tests() if tests else None
+    if suite:
+        print(format_costs("tests", [{"name": "pytest"} | suite]))
+    hardware, versions = describe_hardware(), read_versions()
+    print(f"{hardware['gpu'] or hardware['cpu']}, {hardware['cores']} cores, {versions}")
+    if save:
+        about = {"hardware": hardware, "versions": versions, "commit": read_commit()}
+        found = {"costs": costs, "growth": line, "trainings": trainings, "tests": suite} | about
+        write_atomically(RESULTS / "course_cost.json", json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    typer.run(main)
