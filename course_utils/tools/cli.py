@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from course_utils.errors import CourseError
 from course_utils.tools import teaching
@@ -54,8 +54,9 @@ def list_lessons(
     if markdown:
         print(format_lesson_map(lessons))
         return
-    columns = ("lesson", "question", "seam", "minutes", "budget (s)", "took (s)", "held (MB)")
-    table = Table(*columns, box=None)
+    names = Column("lesson", no_wrap=True)
+    columns = ("question", "seam", "minutes", "budget (s)", "took (s)", "held (MB)")
+    table = Table(names, *columns, box=None)
     for x in lessons:
         took = "–" if x.time_s is None else f"{x.time_s:.0f}"
         held = "–" if x.peak_mb is None else str(x.peak_mb)

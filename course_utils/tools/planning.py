@@ -10,6 +10,7 @@ from pathlib import Path
 from course_utils.errors import CourseError
 from course_utils.image_sources import NAMED
 from course_utils.profiles import Config
+from course_utils.references import RESULTS, list_results
 from course_utils.tools.lessons import ROOT, Lesson
 from course_utils.weights import WEIGHTS
 
@@ -54,13 +55,14 @@ class Plan:
 
     def key(self, lesson: Lesson) -> str:
         """Changes whenever the lesson would have to be executed again."""
-        digest = hashlib.sha256()
-        for cell in lesson.read().cells:
-            digest.update(f"{cell.cell_type}\0{cell.source}\0".encode())
+        cells = lesson.read().cells
+        text = "".join(f"{cell.cell_type}\0{cell.source}\0" for cell in cells)
+        digest = hashlib.sha256(text.encode())
+        results = [RESULTS / f"{name}.json" for name in list_results() if f'"{name}"' in text]
         package = ROOT / "course_utils"
         sources = [p for p in sorted(package.rglob("*.py")) if "tools" not in p.parts]
         weights = sorted(WEIGHTS.glob("*.safetensors"))
-        for path in (*sources, *weights, ROOT / "requirements.lock"):
+        for path in (*sources, *weights, *results, ROOT / "requirements.lock"):
             digest.update(path.read_bytes())
         config = self.config
         asked = (config.profile, config.dataset, config.first_seed, sorted(self.parameters.items()))

@@ -314,6 +314,17 @@ def test_other_weights_are_a_change(school, tmp_path, monkeypatch):
     assert statuses(run(school)) == {"01_one": "passed"}
 
 
+def test_other_results_are_a_change_for_a_lesson_that_reads_them(school, tmp_path, monkeypatch):
+    monkeypatch.setattr("course_utils.tools.planning.RESULTS", tmp_path)
+    monkeypatch.setattr("course_utils.tools.planning.list_results", lambda: ["mine"])
+    school.write("01_one", PASS)
+    school.write("02_two", 'print("mine")')
+    (tmp_path / "mine.json").write_text("one")
+    assert set(statuses(run(school)).values()) == {"passed"}
+    (tmp_path / "mine.json").write_text("other")
+    assert statuses(run(school)) == {"01_one": "skipped", "02_two": "passed"}
+
+
 def test_a_kernel_that_does_not_start_is_a_failed_lesson(school, monkeypatch):
     def refuse(*args, **kwargs):
         raise RuntimeError("Kernel died before replying to kernel_info")
