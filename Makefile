@@ -28,7 +28,7 @@ test-browser: setup
 test-latest:
 	$(PYTHON) -m venv --clear build/latest-venv
 	$(LATEST) -m pip install --quiet --disable-pip-version-check --upgrade --editable '.[dali,teach,dev]'
-	$(LATEST) -m course_utils.tools.freshness
+	OMP_NUM_THREADS=1 $(LATEST) -m course_utils.tools.freshness --numprocesses 2
 
 release: setup
 	$(BIN)/course release

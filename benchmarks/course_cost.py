@@ -9,7 +9,6 @@ import itertools
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from typing import Annotated
@@ -90,10 +89,10 @@ def fit_line(trainings: list[dict]) -> dict[str, float]:
 
 
 def time_tests() -> dict[str, float]:
-    """Seconds and peak bytes of the tests, run once."""
+    """Seconds and peak bytes of ``make test``, run once."""
     start = time.perf_counter()
     with PeakMemory() as memory:
-        subprocess.run([sys.executable, "-m", "pytest", "-q"], cwd=ROOT)
+        subprocess.run(["make", "test"], cwd=ROOT)
     return {"time_s": time.perf_counter() - start, "peak_memory_bytes": memory.peak_bytes}
 
 
@@ -118,7 +117,7 @@ def main(
         print(f"seed {seed}: {total_s:.1f} s for all sizes")
     suite = time_tests() if tests else None
     if suite:
-        print(format_costs("tests", [{"name": "pytest"} | suite]))
+        print(format_costs("tests", [{"name": "make test"} | suite]))
     hardware, versions = describe_hardware(), read_versions()
     print(f"{hardware['gpu'] or hardware['cpu']}, {hardware['cores']} cores, {versions}")
     if save:

@@ -1,6 +1,6 @@
 """``make test-latest``: what the tests say of the newest versions that ``pyproject.toml`` allows.
 
-    python -m course_utils.tools.freshness
+    python -m course_utils.tools.freshness [OPTIONS OF PYTEST]
 
 runs them in the environment of that Python, and writes their outcome, good or bad, into
 ``data/results/freshness.json``; ``course report`` shows it.
@@ -82,7 +82,7 @@ def main() -> None:
     }
     with tempfile.TemporaryDirectory() as folder:
         junit = Path(folder) / "junit.xml"
-        command = [sys.executable, "-m", "pytest", f"--junitxml={junit}"]
+        command = [sys.executable, "-m", "pytest", *sys.argv[1:], f"--junitxml={junit}"]
         status = subprocess.run(command, cwd=ROOT).returncode
         found = summarize_tests(junit)
     text = json.dumps(found | about, indent=1, ensure_ascii=False)

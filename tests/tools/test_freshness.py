@@ -49,6 +49,8 @@ def test_tests_that_did_not_end_are_said(tmp_path, content):
 @pytest.mark.parametrize(("tests", "status", "passed"), [("True", 0, 1), ("False", 1, 0)])
 def test_the_outcome_is_written_whatever_it_is(tmp_path, monkeypatch, tests, status, passed):
     (tmp_path / "test_it.py").write_text(f"def test_it():\n    assert {tests}\n")
+    (tmp_path / "test_other.py").write_text("def test_other():\n    assert False\n")
+    monkeypatch.setattr(sys, "argv", ["freshness", "--deselect", "test_other.py"])
     monkeypatch.setattr(freshness, "ROOT", tmp_path)
     monkeypatch.setattr(freshness, "RESULTS", tmp_path / "results")
     with pytest.raises(SystemExit) as ended:
