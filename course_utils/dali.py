@@ -1,6 +1,8 @@
 """The baseline's input pipeline on NVIDIA DALI, for the data seam; runs without a GPU."""
 
+import gc
 import math
+import os
 from collections.abc import Iterator, Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -15,6 +17,9 @@ __all__ = ["CHUNK", "DaliLoader", "affine_matrices", "draw_changes", "has_dali",
 
 CHUNK = 8  # training batches that DALI prepares at once: each operator is called for all of them
 Changes = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+if hasattr(os, "register_at_fork"):  # a fork has no threads: to collect a pipeline waits for ever
+    os.register_at_fork(before=gc.freeze, after_in_parent=gc.unfreeze)
 
 
 def has_dali() -> bool:

@@ -1,3 +1,6 @@
+import gc
+import multiprocessing
+
 import albumentations as A
 import numpy as np
 import pytest
@@ -198,3 +201,19 @@ def test_without_dali_there_is_a_cure(files, monkeypatch):
     monkeypatch.setattr(dali, "has_dali", lambda: False)
     with pytest.raises(CourseError, match=r"not installed: pip install '\.\[dali\]'"):
         dali.DaliLoader(files, MEAN, STD, 2)
+
+
+@needs_dali
+def test_a_forked_process_does_not_collect_the_pipelines_of_its_parent(files):
+    """It has not their threads, and would wait for them for ever: so did workers of a loader."""
+    loader = dali.DaliLoader(files, MEAN, STD, 16)
+    loader.cycle = loader  # which the garbage collector alone finds
+    gc.disable()
+    del loader
+    process = multiprocessing.get_context("fork").Process(target=gc.collect)
+    process.start()
+    process.join(60)
+    process.kill()
+    gc.enable()
+    process.join()
+    assert process.exitcode == 0
