@@ -20,7 +20,7 @@ run: setup
 	@$(BIN)/course run --profile $(PROFILE); status=$$?; $(BIN)/course report --profile $(PROFILE) && exit $$status
 
 test: setup
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2
 
 test-browser: setup
 	$(BIN)/python -m pytest tests/browser

@@ -8,10 +8,12 @@ import pytest
 
 from course_utils.data import ImageData, load_data
 from course_utils.profiles import Config, load_config
+from tests.ports import give_kernels_ports_of_their_own
 
 ROOT = Path(__file__).resolve().parents[1]
 NO_NETWORK = ROOT / "tests" / "no_network"  # on PYTHONPATH it refuses connections off the machine
 CIFAR_ARCHIVE = ROOT.parent / "shared" / "cifar10" / "cifar10_jpeg.tar.xz"
+PORTS = give_kernels_ports_of_their_own()
 
 
 def find_notebooks() -> list[Path]:
@@ -23,6 +25,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "notebook_path" in metafunc.fixturenames:
         paths = find_notebooks()
         metafunc.parametrize("notebook_path", paths, ids=[path.stem for path in paths])
+
+
+@pytest.hookimpl(optionalhook=True)  # without xdist nobody asks
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    from tests.groups import GroupScheduling
+
+    return GroupScheduling(config, log)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what a test recorded as its summary: in a worker of xdist nothing can be printed."""
+    for report in terminalreporter.getreports("passed"):
+        for name, text in report.user_properties:
+            if name == "summary":
+                terminalreporter.write_line(text)
 
 
 @pytest.fixture(autouse=True)

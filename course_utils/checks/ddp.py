@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from threading import Barrier, BrokenBarrierError
 from types import SimpleNamespace
 
@@ -155,6 +155,7 @@ def _build(*seeds: int) -> nn.Module:
     return model
 
 
+@cache
 def _simulate(size: int, lr: float, *faults: str) -> tuple[Tensor, Tensor]:
     """All ranks in one process: their states, and (right, images) by epoch, batch and rank."""
     counts, own = [], (START in faults, BUFFERS in faults)

@@ -1,0 +1,29 @@
+"""Which tests pytest-xdist runs in one worker, one after the other; all others it may part.
+
+Its own mark for this, ``xdist_group``, has no effect under pytest 9.2, and nothing says so.
+"""
+
+from xdist.scheduler import LoadScopeScheduling
+
+# These files make something once for all their tests ...
+SHARING = ("test_exercises.py", "test_releasing.py", "test_site.py")
+# ... and these tests ask the system for ports which a process of theirs takes a moment later:
+# meanwhile none of the others may be given the same.
+ASKING_FOR_PORTS = (
+    *("test_processes.py", "04_warmup_cosine]", "09_ddp]", "test_checked_outputs", "nbgrader.py"),
+    *("test_kill_9", "test_interrupting", "test_a_student_can_check", "test_lab_listens"),
+)
+
+
+def find_group(nodeid: str) -> str:
+    """The same for all tests of one group; that of another test is its own name."""
+    if any(part in nodeid for part in ASKING_FOR_PORTS):
+        return "ports"
+    return next((part for part in SHARING if part in nodeid), nodeid)
+
+
+class GroupScheduling(LoadScopeScheduling):
+    """Gives a worker one group after the other, those of many tests first."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return find_group(nodeid)
