@@ -3,7 +3,7 @@
 import copy
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import lightning as L
@@ -22,6 +22,7 @@ __all__ = [
     "ends_epoch",
     "loading_rate",
     "measure_step",
+    "seconds_to",
     "synchronize",
     "time_calls",
 ]
@@ -83,6 +84,14 @@ def measure_step(model: nn.Module, images: torch.Tensor, targets: torch.Tensor) 
     with count_saved_bytes(model) as saved:
         F.cross_entropy(model(images), targets)
     return StepCost(time_ms, saved.total)
+
+
+def seconds_to(goal: float, curve: Iterable[Sequence[float]]) -> float:
+    """When a training first reached the accuracy ``goal``; infinite if it never did.
+
+    ``curve`` has ``(seconds since the start, accuracy)`` for the end of each epoch.
+    """
+    return next((seconds for seconds, accuracy in curve if accuracy >= goal), float("inf"))
 
 
 def count_parameters(model: nn.Module, trainable: bool = False) -> int:

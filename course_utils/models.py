@@ -1,5 +1,6 @@
 """Models by name: ours, torchvision's and timm's."""
 
+from collections.abc import Sequence
 from functools import partial
 
 from torch import nn
@@ -9,14 +10,21 @@ from course_utils.weights import read_backbone
 
 __all__ = ["create_model"]
 
+# name: (stride of the stem, channels of the stem, (channels, convolutions) of each stage)
+PLAIN_STACKS = {
+    "vgg_tiny": (2, 32, ((64, 1), (128, 1), (256, 1))),
+    "vgg_small": (1, 24, ((64, 1), (128, 2), (256, 2))),
+}
+
 
 def create_model(name: str, num_classes: int, pretrained: bool = False) -> nn.Module:
     """A network that maps images ``(N, 3, H, W)`` to logits ``(N, num_classes)``.
 
     Args:
         name: ``"resnet_tiny"`` (ours: 0.46 million parameters, made for 32×32 images and two
-            cores), ``"resnet18"`` (torchvision's), or ``"timm/<name>"`` for any name of
-            ``timm.list_models()``.
+            cores), ``"vgg_tiny"`` and ``"vgg_small"`` (ours, plain stacks of convolutions for
+            short and for longer trainings from scratch), ``"resnet18"`` (torchvision's), or
+            ``"timm/<name>"`` for any name of ``timm.list_models()``.
         num_classes: of the last layer, which is always new.
         pretrained: start from weights trained on other images (ours come with the course, those
             of torchvision and timm are downloaded once); False: random weights.
@@ -27,6 +35,10 @@ def create_model(name: str, num_classes: int, pretrained: bool = False) -> nn.Mo
     """
     if name == "resnet_tiny":
         return _resnet_tiny(num_classes, pretrained)
+    if name in PLAIN_STACKS:
+        if pretrained:
+            raise CourseError(f"{name} has no pretrained weights: use resnet_tiny, or none")
+        return _plain_stack(num_classes, *PLAIN_STACKS[name])
     try:
         if name == "resnet18":
             return _torchvision_resnet18(num_classes, pretrained)
@@ -39,7 +51,9 @@ def create_model(name: str, num_classes: int, pretrained: bool = False) -> nn.Mo
             f"pretrained weights of {name} could not be fetched ({_first_line(error)}): connect "
             "to a network once (they are cached), or use pretrained=False"
         ) from None
-    raise CourseError(f"no model {name!r}: use resnet_tiny, resnet18 or timm/<a timm name>")
+    raise CourseError(
+        f"no model {name!r}: use resnet_tiny, vgg_tiny, vgg_small, resnet18 or timm/<a timm name>"
+    )
 
 
 def _first_line(error: Exception) -> str:
@@ -68,6 +82,34 @@ def _resnet_tiny(num_classes: int, pretrained: bool) -> nn.Module:
         head = {name: tensor for name, tensor in model.state_dict().items() if name[:3] == "fc."}
         model.load_state_dict(weights | head)
     return model
+
+
+def _plain_stack(
+    num_classes: int, stride: int, channels: int, stages: Sequence[tuple[int, int]]
+) -> nn.Module:
+    """Convolutions in the manner of VGG, with BatchNorm: a stem, then stages that halve the side.
+
+    The maximum over what is left of the image goes to the last layer. No shortcuts: a network of
+    so few layers trains without them, and each would be one more pass over memory.
+
+    Source: K. Simonyan and A. Zisserman, 2015 (stacks of 3×3); K. Jordan, 94 % on CIFAR-10 in
+    3.29 seconds, 2024 (the order convolution, pooling, normalisation).
+    """
+
+    def convolve(inputs: int, outputs: int, size: int = 3, **options) -> list[nn.Module]:
+        convolution = nn.Conv2d(inputs, outputs, size, bias=False, **options)
+        return [convolution, nn.BatchNorm2d(outputs), nn.ReLU()]
+
+    layers = convolve(3, channels, 4 if stride == 2 else 3, stride=stride, padding=1)
+    for wider, depth in stages:
+        first = convolve(channels, wider, padding=1)
+        layers += [first[0], nn.MaxPool2d(2), *first[1:]]
+        for _ in range(depth - 1):
+            layers += convolve(wider, wider, padding=1)
+        channels = wider
+    return nn.Sequential(
+        *layers, nn.AdaptiveMaxPool2d(1), nn.Flatten(), nn.Linear(channels, num_classes)
+    )
 
 
 def _torchvision_resnet18(num_classes: int, pretrained: bool) -> nn.Module:

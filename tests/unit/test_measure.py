@@ -11,6 +11,7 @@ from course_utils.measure import (
     count_parameters,
     loading_rate,
     measure_step,
+    seconds_to,
     time_calls,
 )
 from course_utils.training import fit
@@ -180,3 +181,9 @@ def test_time_calls_is_the_median_without_the_first(monkeypatch):
     )
     assert found == 1000 * 3
     assert next(durations, None) is None
+
+
+def test_seconds_to_an_accuracy_are_those_of_the_first_epoch_that_has_it():
+    curve = [(1.5, 0.4), (3.0, 0.7), (4.5, 0.6), (6.0, 0.8)]
+    assert [seconds_to(goal, curve) for goal in (0.3, 0.7, 0.75)] == [1.5, 3.0, 6.0]
+    assert seconds_to(0.9, curve) == seconds_to(0.1, []) == float("inf")

@@ -6,7 +6,9 @@ from course_utils.measure import count_parameters
 from course_utils.models import create_model
 
 
-@pytest.mark.parametrize("name", ["resnet_tiny", "resnet18", "timm/resnet10t"])
+@pytest.mark.parametrize(
+    "name", ["resnet_tiny", "vgg_tiny", "vgg_small", "resnet18", "timm/resnet10t"]
+)
 def test_images_become_logits(name):
     logits = create_model(name, num_classes=7)(torch.zeros(2, 3, 32, 32))
     assert logits.shape == (2, 7)
@@ -39,3 +41,14 @@ def test_weights_that_cannot_be_downloaded(monkeypatch, name, download):
     with pytest.raises(CourseError, match=r"could not be fetched \(no network\): connect") as found:
         create_model(name, num_classes=10, pretrained=True)
     assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize(("name", "side"), [("vgg_tiny", 2), ("vgg_small", 4)])
+def test_plain_stacks_halve_the_side_with_each_stage(name, side):
+    convolutions = create_model(name, num_classes=10)[:-3]
+    assert convolutions(torch.zeros(1, 3, 32, 32)).shape == (1, 256, side, side)
+
+
+def test_plain_stacks_have_no_pretrained_weights():
+    with pytest.raises(CourseError, match="vgg_tiny has no pretrained weights: use resnet_tiny"):
+        create_model("vgg_tiny", num_classes=10, pretrained=True)

@@ -1,0 +1,102 @@
+"""Seconds to the accuracy at which a published recipe ends, for it and for lesson 12's recipe.
+
+The published one is that of a seminar: torchvision's ResNet-18 from scratch at 32 pixels, Adam at
+0.05, batches of 32, albumentations with two workers, ten epochs. After every other epoch its clock
+is stopped and ours trains once, with a seed of its own, so that what else the machine does hits
+both alike. Images are in memory, and validated on 5,000 of them. Half an hour on two cores:
+
+    .venv/bin/python benchmarks/time_to_accuracy.py --dataset <folder of CIFAR-10> --save NAME
+"""
+
+import json
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import lightning as L
+import numpy as np
+import torch
+import typer
+
+from course_utils.data import load_data
+from course_utils.files import write_atomically
+from course_utils.measure import seconds_to
+from course_utils.profiles import load_config
+from course_utils.recipes import from_scratch
+from course_utils.references import RESULTS
+from course_utils.training import Run, fit
+
+EPOCHS = 2  # of ours
+
+
+class _TakeTurns(L.Callback):
+    """Between the epochs of one training, with its clock stopped, train something else."""
+
+    def __init__(self, train_other, every: int):
+        self.train_other, self.every, self.paused_s = train_other, every, 0.0
+        self.pauses: list[float] = []  # all pauses before the end of each epoch
+
+    def on_train_epoch_end(self, trainer, pl_module) -> None:
+        self.pauses.append(self.paused_s)
+        if (trainer.current_epoch + 1) % self.every:
+            return
+        start = time.perf_counter()
+        with torch.random.fork_rng():
+            self.train_other()
+        self.paused_s += time.perf_counter() - start
+
+
+def _curve(run: Run, pauses: list[float] | None = None) -> list[list[float]]:
+    ends = np.array(run.epoch_ends_s) - np.array(pauses or [0.0] * len(run.epoch_ends_s))
+    return [
+        [round(float(end), 2), round(row["val_accuracy"], 4)]
+        for end, row in zip(ends, run.history, strict=True)
+    ]
+
+
+def main(
+    dataset: Annotated[str, typer.Option(help="cifar10 or a folder with its images")] = "cifar10",
+    epochs: Annotated[int, typer.Option(help="of the published recipe")] = 10,
+    save: Annotated[str, typer.Option(help="name of a file in data/results")] = "",
+) -> None:
+    """Print both recipes' seconds, and their ratio with its spread over our seeds."""
+    config = load_config("quick", dataset=dataset).replace(num_train=None, num_val=5000)
+    data = load_data(config)
+    fit(config.replace(epochs=1), data.take_train(320))  # what is imported late is imported now
+    ours: list[Run] = []
+
+    def train_ours() -> None:
+        ours.append(fit(data=data, seed=len(ours), arm="ours", **from_scratch(config, EPOCHS)))
+        print(f"ours, seed {len(ours) - 1}: {_curve(ours[-1])}", flush=True)
+
+    turns = _TakeTurns(train_ours, every=2)
+    published = fit(
+        config.replace(model="resnet18", epochs=epochs),
+        replace(data, batch_size=32, num_workers=2),
+        optimizer=partial(torch.optim.Adam, lr=0.05),
+        trainer={"callbacks": [turns]},
+        arm="published",
+    )
+    curves = {"published": [_curve(published, turns.pauses)], "ours": [_curve(x) for x in ours]}
+    print(f"published: {curves['published'][0]}", flush=True)
+    goal = curves["published"][0][-1][1]
+    theirs_s = seconds_to(goal, curves["published"][0])
+    ours_s = [seconds_to(goal, curve) for curve in curves["ours"]]
+    ratios = [theirs_s / seconds for seconds in ours_s]
+    print(
+        f"{100 * goal:.1f} %: published {theirs_s:.0f} s, ours {np.median(ours_s):.1f} s "
+        f"({min(ours_s):.1f} to {max(ours_s):.1f}, {len(ours)} seeds): × {np.median(ratios):.0f} "
+        f"({min(ratios):.0f} to {max(ratios):.0f})"
+    )
+    if save:
+        name = Path(dataset).name + " (folder)" * Path(dataset).is_dir()
+        about = published.provenance | {"dataset": name, "goal": goal, "curves": curves}
+        command = f"benchmarks/time_to_accuracy.py --dataset {Path(dataset).name} --save {save}"
+        text = json.dumps({"command": command} | about, indent=1)
+        write_atomically(RESULTS / f"{save}.json", text + "\n")
+
+
+if __name__ == "__main__":
+    typer.run(main)
