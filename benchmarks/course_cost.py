@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import time
 from typing import Annotated
@@ -30,14 +31,21 @@ IMAGES, EPOCHS = (250, 500, 1000, 2000), (2, 4, 8)
 
 
 def read_costs() -> dict[str, list[dict]]:
-    """Name, seconds and peak bytes of every lesson, by where it was measured."""
+    """Name, seconds and peak bytes of every lesson, by where it was measured.
+
+    Raises:
+        SystemExit: the last run is one of an older version of the course, which measured less.
+    """
     measured = {name: read_results(name)["lessons"] for name in list_results()}
     if (ROOT / LAST_RUN).exists():
         measured[LAST_RUN] = read_file(ROOT / LAST_RUN)["lessons"]
     kept = ("name", "time_s", "peak_memory_bytes")
-    return {
-        name: [{key: x[key] for key in kept} for x in found] for name, found in measured.items()
-    }
+    try:
+        return {
+            name: [{key: x[key] for key in kept} for x in found] for name, found in measured.items()
+        }
+    except KeyError as missing:
+        sys.exit(f"{LAST_RUN} has no {missing}: run course run --force, or delete it")
 
 
 def format_costs(name: str, lessons: list[dict]) -> str:

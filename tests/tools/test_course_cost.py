@@ -42,6 +42,17 @@ def test_the_table_has_minutes_megabytes_and_a_sum():
     assert course_cost.format_costs("where", []).splitlines()[-1].split() == ["all", "0.00", "0"]
 
 
+def test_a_run_of_an_older_version_is_said_before_anything_is_trained(tmp_path, monkeypatch):
+    path = tmp_path / course_cost.LAST_RUN
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"lessons": [{"name": "01_a", "time_s": 1.0}]}))
+    monkeypatch.setattr(course_cost, "ROOT", tmp_path)
+    with pytest.raises(SystemExit, match="no 'peak_memory_bytes': run course run --force"):
+        course_cost.main()
+    path.write_text(json.dumps({"lessons": LESSONS}))
+    assert course_cost.read_costs()[course_cost.LAST_RUN] == LESSONS
+
+
 def test_costs_are_printed_and_kept_apart_from_results(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(course_cost, "IMAGES", (64, 96))
     monkeypatch.setattr(course_cost, "EPOCHS", (1, 2))
