@@ -52,28 +52,29 @@ def _describe_claim(headline: dict, claims: Sequence[dict]) -> tuple[str, str]:
     return claim["text"], measured + ("" if claim["value"] is None else f" ({claim['value']})")
 
 
+def _describe(headline: dict, entry: dict) -> tuple[str, str] | None:
+    """What a headline is about and what was measured, or None where a lesson did not do it."""
+    try:
+        if "claim" in headline:
+            return _describe_claim(headline, entry["claims"])
+        return _describe_arm(headline, entry["runs"])
+    except (KeyError, ValueError):  # no such claim, comparison or arm, or no seed in common
+        return None
+
+
 def _make_row(lesson: Lesson, headline: dict, sets: Sequence[dict]) -> str:
-    what = headline.get("label") or headline.get("claim") or headline.get("arm", "")
-    cells = []
-    for results in sets:
-        entry = next((x for x in results["lessons"] if x["name"] == lesson.name), None)
-        if entry is None:
-            cells.append("–")
-            continue
-        try:
-            if "claim" in headline:
-                own, cell = _describe_claim(headline, entry["claims"])
-            else:
-                own, cell = _describe_arm(headline, entry["runs"])
-        except (KeyError, ValueError):  # no such claim, comparison or arm, or no seed in common
-            raise CourseError(
-                f"{lesson.name}: {results['name']} has nothing for its headline {headline}: "
-                "correct it in the notebook's metadata, or save the results again"
-            ) from None
-        what = headline.get("label", own)
-        cells.append(cell)
+    entries = [[x for x in results["lessons"] if x["name"] == lesson.name] for results in sets]
+    found = [_describe(headline, entry[0]) if entry else None for entry in entries]
+    if any(entries) and not any(found):
+        raise CourseError(
+            f"{lesson.name}: no results have anything for its headline {headline}: correct it in "
+            "the notebook's metadata, or save the results again"
+        )
+    own = next((what for what, _ in filter(None, found)), headline.get("claim"))
+    what = headline.get("label") or own or headline.get("arm", "")
+    measured = [cell[1] if cell else "–" for cell in found]
     link = f"[{lesson.name}](notebooks/{lesson.path.name})"
-    return f"| {' | '.join([link, *map(escape_cell, [what, *cells])])} |"
+    return f"| {' | '.join([link, *map(escape_cell, [what, *measured])])} |"
 
 
 def _describe_provenance(results: dict) -> str:
@@ -91,7 +92,7 @@ def format_headlines(lessons: Sequence[Lesson], sets: Sequence[dict]) -> str:
     """Table and provenance in Markdown: a row a headline, a column a set of results.
 
     Raises:
-        CourseError: a headline that the results of its lesson do not know.
+        CourseError: a headline that no results of its lesson know.
     """
     if not sets:
         return NONE_YET

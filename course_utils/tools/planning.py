@@ -58,7 +58,8 @@ class Plan:
         cells = lesson.read().cells
         text = "".join(f"{cell.cell_type}\0{cell.source}\0" for cell in cells)
         digest = hashlib.sha256(text.encode())
-        results = [RESULTS / f"{name}.json" for name in list_results() if f'"{name}"' in text]
+        names = list_results() if "read_results" in text else ()
+        results = [RESULTS / f"{name}.json" for name in names]
         package = ROOT / "course_utils"
         sources = [p for p in sorted(package.rglob("*.py")) if "tools" not in p.parts]
         weights = sorted(WEIGHTS.glob("*.safetensors"))

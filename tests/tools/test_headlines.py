@@ -80,6 +80,12 @@ def test_a_set_without_the_lesson_leaves_its_cell_empty(lesson, results):
     assert row == "| [01_a](notebooks/01_a.ipynb) | mixup | – |"
 
 
+def test_a_claim_that_was_made_on_other_data_only_leaves_its_cell_empty(lesson, results):
+    silent = results | {"lessons": [results["lessons"][0] | {"claims": []}]}
+    (row,) = rows(lesson, {"claim": "a < b & c"}, silent, results)
+    assert row.endswith("| a &lt; b & c | – | holds (1e-07) |")
+
+
 def test_where_the_numbers_come_from_stands_below(lesson, results):
     assert format_headlines([lesson], [results]).splitlines()[-1] == (
         "- `some`: `course run 01 --profile quick --save-results some`; data shapes, seeds from 0; "
@@ -98,7 +104,9 @@ def test_where_the_numbers_come_from_stands_below(lesson, results):
     ],
 )
 def test_a_headline_that_the_results_do_not_know(lesson, results, headline):
-    with pytest.raises(CourseError, match=r"01_a: some has nothing for its headline .* correct it"):
+    with pytest.raises(
+        CourseError, match=r"01_a: no results have anything for its headline .* correct"
+    ):
         rows(lesson, headline, results)
 
 
