@@ -158,14 +158,13 @@ def _build(*seeds: int) -> nn.Module:
 @cache
 def _simulate(size: int, lr: float, *faults: str) -> tuple[Tensor, Tensor]:
     """All ranks in one process: their states, and (right, images) by epoch, batch and rank."""
-    counts, own = [], (START in faults, BUFFERS in faults)
-    models = [_build(rank * own[0], rank * own[1]) for rank in range(size)]
+    seen, models = [], [_build(r * (START in faults), r * (BUFFERS in faults)) for r in range(size)]
     for epoch in [0] * EPOCHS if SAME in faults else range(n := NEXT in faults, EPOCHS + n):
         shards = [_deal(IMAGES, rank * (SHARED not in faults), size, epoch) for rank in range(size)]
         for batch in zip(*(torch.tensor(shard).split(BATCH) for shard in shards), strict=True):
             for model, (x, y) in zip(models, (DATA[ids] for ids in batch), strict=True):
                 logits = model(x)
-                counts.append([(logits.argmax(1) == y).sum(), len(y)])
+                seen.append([(logits.argmax(1) == y).sum(), len(y)])
                 model.zero_grad() if KEPT not in faults else None
                 F.cross_entropy(logits, y).backward()
             for parts in zip(*(model.parameters() for model in models), strict=True):
@@ -174,7 +173,7 @@ def _simulate(size: int, lr: float, *faults: str) -> tuple[Tensor, Tensor]:
                     p.grad = p.grad if OWN in faults else total.clone()
                     p.data -= lr * p.grad
     states = torch.stack([parameters_to_vector(m.state_dict().values()) for m in models])
-    return states, torch.tensor(counts).view(EPOCHS, -1, size, 2)
+    return states, torch.tensor(seen).view(EPOCHS, -1, size, 2)
 
 
 @checks_exercise
