@@ -1,0 +1,69 @@
+"""What torch.compile costs once and saves in each training step; it needs a C++ compiler.
+
+Eager and compiled steps take turns. Made anew: ``.venv/bin/python benchmarks/compiling.py``
+"""
+
+import copy
+import json
+import time
+from typing import Annotated
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+import typer
+
+from course_utils.files import write_atomically
+from course_utils.hardware import describe_hardware, read_commit, read_versions
+from course_utils.measure import time_calls
+from course_utils.models import create_model
+from course_utils.recipes import channels_last
+from course_utils.references import RESULTS
+
+BATCH, ROUNDS = 128, 5
+CPU = torch.device("cpu")
+
+
+def measure(name: str) -> dict[str, float]:
+    """Seconds until the first compiled step is done, and both steps in milliseconds."""
+    torch.manual_seed(0)
+    images, targets = torch.randn(BATCH, 3, 32, 32), torch.randint(10, (BATCH,))
+    images = images.to(memory_format=torch.channels_last)
+    eager = channels_last(create_model(name, num_classes=10))
+    compiled = torch.compile(copy.deepcopy(eager))
+
+    def step(model: torch.nn.Module) -> None:
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = F.cross_entropy(model(images), targets)
+        loss.backward()
+
+    step(eager)
+    start = time.perf_counter()
+    step(compiled)
+    compile_s = time.perf_counter() - start
+    times = [
+        [time_calls(lambda m=m: step(m), CPU) for m in (eager, compiled)] for _ in range(ROUNDS)
+    ]
+    eager_ms, compiled_ms = np.median(times, axis=0)
+    return {"compile_s": compile_s, "eager_ms": eager_ms, "compiled_ms": compiled_ms}
+
+
+def main(save: Annotated[str, typer.Option(help="name of a file in data/results")] = "") -> None:
+    """Print both times for the course's small networks."""
+    torch.compiler.config.force_disable_caches = True  # what an earlier run compiled does not count
+    models = {name: measure(name) for name in ("resnet_tiny", "vgg_tiny")}
+    for name, found in models.items():
+        print(name, {key: round(float(value), 2) for key, value in found.items()})
+    if save:
+        about = {
+            "command": f"benchmarks/compiling.py --save {save}",
+            "hardware": describe_hardware(),
+            "versions": read_versions(),
+            "commit": read_commit(),
+        }
+        text = json.dumps(about | {"models": models}, indent=1)
+        write_atomically(RESULTS / f"{save}.json", text + "\n")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,71 @@
+"""What each part of lesson 12's recipe from scratch is worth: the recipe without it, two epochs.
+
+.venv/bin/python benchmarks/recipe_parts.py --dataset <folder of CIFAR-10> --save NAME
+"""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import torch.nn.functional as F
+import typer
+
+from course_utils.data import ImageData, load_data
+from course_utils.files import write_atomically
+from course_utils.hardware import describe_hardware, read_commit, read_versions
+from course_utils.profiles import load_config
+from course_utils.recipes import from_scratch
+from course_utils.references import RESULTS
+from course_utils.training import fit
+
+EPOCHS = 2
+
+
+def main(
+    dataset: Annotated[str, typer.Option(help="cifar10 or a folder with its images")] = "cifar10",
+    seeds: Annotated[int, typer.Option(help="of every part")] = 1,
+    save: Annotated[str, typer.Option(help="name of a file in data/results")] = "",
+) -> None:
+    """Print seconds and accuracy of the recipe, and of the recipe without each of its parts."""
+    config = load_config("quick", dataset=dataset).replace(num_train=None, num_val=5000)
+    data = load_data(config)
+    recipe = from_scratch(config, EPOCHS)
+
+    def image_by_image(data: ImageData, seed: int):
+        return data.train_loader(seed, batch_size=128)
+
+    changes = {
+        "the recipe": {},
+        "resnet_tiny for vgg_tiny": {"config": recipe["config"].replace(model="resnet_tiny")},
+        "ResNet-18 for vgg_tiny": {"config": recipe["config"].replace(model="resnet18")},
+        "AdamW at 0.001 for SGD at 0.1": {"optimizer": None},
+        "a constant rate for the schedule": {"schedule": None},
+        "albumentations for batches at once": {"train_loader": image_by_image},
+        "fp32 for bf16": {"trainer": {"precision": "32-true"}},
+        "no channels-last": {"model_transform": None},
+        "no label smoothing": {"loss": F.cross_entropy},
+    }
+    fit(config.replace(epochs=1), data.take_train(320))  # what is imported late is imported now
+    parts: dict[str, list[dict]] = {part: [] for part in changes}
+    for seed in range(seeds):
+        for part, change in changes.items():
+            run = fit(data=data, seed=seed, arm=part, **recipe | change)
+            measured = {"seconds": run.epoch_ends_s[-1], "accuracy": run.metrics["val_accuracy"]}
+            parts[part].append({"seed": seed} | {k: round(x, 4) for k, x in measured.items()})
+            print(f"{part}: {measured}", flush=True)
+    if save:
+        command = f"benchmarks/recipe_parts.py --dataset {Path(dataset).name} --seeds {seeds}"
+        about = {
+            "command": f"{command} --save {save}",
+            "dataset": Path(dataset).name + " (folder)" * Path(dataset).is_dir(),
+            "hardware": describe_hardware(),
+            "versions": read_versions(),
+            "commit": read_commit(),
+        }
+        text = json.dumps(about | {"threads": torch.get_num_threads(), "parts": parts}, indent=1)
+        write_atomically(RESULTS / f"{save}.json", text + "\n")
+
+
+if __name__ == "__main__":
+    typer.run(main)
