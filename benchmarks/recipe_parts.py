@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 import typer
 
+from course_utils.batched import batched_loader
 from course_utils.data import ImageData, load_data
 from course_utils.files import write_atomically
 from course_utils.hardware import describe_hardware, read_commit, read_versions
@@ -41,6 +42,7 @@ def main(
         "ResNet-18 for vgg_tiny": {"config": recipe["config"].replace(model="resnet18")},
         "AdamW at 0.001 for SGD at 0.1": {"optimizer": None},
         "a constant rate for the schedule": {"schedule": None},
+        "batches of 32 for 128": {"train_loader": batched_loader},
         "albumentations for batches at once": {"train_loader": image_by_image},
         "fp32 for bf16": {"trainer": {"precision": "32-true"}},
         "no channels-last": {"model_transform": None},

@@ -36,16 +36,16 @@ class _TakeTurns(L.Callback):
 
     def __init__(self, train_other, every: int):
         self.train_other, self.every, self.paused_s = train_other, every, 0.0
-        self.pauses: list[float] = []  # all pauses before the end of each epoch
+        self.pauses: list[float] = []  # all pauses before the end of each epoch was noted
 
     def on_train_epoch_end(self, trainer, pl_module) -> None:
+        """`fit` notes the end of the epoch after this: after the pause."""
+        if (trainer.current_epoch + 1) % self.every == 0:
+            start = time.perf_counter()
+            with torch.random.fork_rng():
+                self.train_other()
+            self.paused_s += time.perf_counter() - start
         self.pauses.append(self.paused_s)
-        if (trainer.current_epoch + 1) % self.every:
-            return
-        start = time.perf_counter()
-        with torch.random.fork_rng():
-            self.train_other()
-        self.paused_s += time.perf_counter() - start
 
 
 def _curve(run: Run, pauses: list[float] | None = None) -> list[list[float]]:
