@@ -38,7 +38,7 @@ class Lesson:
     time_s: float | None  # seconds that its stored execution took
     peak_mb: int | None  # memory that it held at most, in 10⁶ bytes
     headline: list[dict] = field(hash=False)  # what the README's table shows of it
-    alone: bool = False  # whether it starts processes of its own, and needs all cores
+    alone: bool  # whether it starts processes of its own, and needs all cores
 
     @property
     def name(self) -> str:

@@ -95,7 +95,7 @@ class Plan:
         try:
             state = json.loads(self.state_path(lesson).read_text(encoding="utf-8"))
             entry = dict(state["entry"])
-            if state["key"] != self.key(lesson) or (self.keep_seconds and entry["jobs"] > 1):
+            if state["key"] != self.key(lesson) or self.keep_seconds and entry["jobs"] > 1:
                 return None
             return entry
         except (OSError, ValueError, KeyError, TypeError):
