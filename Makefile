@@ -1,7 +1,6 @@
 # Thin on purpose: one line per target. `make run`, `make test` and `make lab` are all a person needs.
 PYTHON ?= python3
 PROFILE ?= $(or $(COURSE_PROFILE),quick)
-JOBS ?= 2
 BIN := .venv/bin
 STAMP := .venv/installed
 LATEST := build/latest-venv/bin/python
@@ -18,7 +17,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@touch $@
 
 run: setup
-	@$(BIN)/course run --profile $(PROFILE) --jobs $(JOBS); status=$$?; $(BIN)/course report --profile $(PROFILE) && exit $$status
+	@$(BIN)/course run --profile $(PROFILE); status=$$?; $(BIN)/course report --profile $(PROFILE) && exit $$status
 
 test: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2

@@ -8,7 +8,7 @@ import pytest
 
 from course_utils.data import ImageData, load_data
 from course_utils.profiles import Config, load_config
-from course_utils.tools.ports import give_kernels_ports_of_their_own
+from tests.ports import give_kernels_ports_of_their_own
 
 ROOT = Path(__file__).resolve().parents[1]
 NO_NETWORK = ROOT / "tests" / "no_network"  # on PYTHONPATH it refuses connections off the machine

@@ -78,7 +78,6 @@ def run(
     build: Build = DEFAULT_BUILD,
     time_limit: Annotated[float, typer.Option(help="minutes for one lesson")] = 30,
     force: Annotated[bool, typer.Option(help="execute unchanged lessons too")] = False,
-    jobs: Annotated[int, typer.Option(help="lessons at a time", min=1)] = 1,
     store: Annotated[bool, typer.Option(help="write the outputs into notebooks/")] = False,
     save_results: Annotated[
         str | None, typer.Option(help="name: keep what was measured in data/results/")
@@ -105,13 +104,11 @@ def run(
         config = config.replace(dataset=str(Path(config.dataset).resolve()))  # they run elsewhere
     if store and (config.profile, config.dataset, config.first_seed) != ("quick", "shapes", 0):
         raise CourseError("--store keeps outputs of the quick profile on shapes from seed 0 only")
-    if (keep := store or save_results is not None) and jobs > 1:
-        raise CourseError("what is kept has seconds in it: --store and --save-results run one job")
     if save_results is not None:
         results.check_name(save_results, RESULTS)
         if parameters:
             raise CourseError("--save-results keeps what lessons do as they are: run without -p")
-    plan = Plan(config, build.resolve(), time_limit * 60, force, parameters, jobs, keep)
+    plan = Plan(config, build.resolve(), time_limit * 60, force, parameters)
     interrupted = "course: interrupted; finished lessons are kept, run again to go on"
     with ending_on_interrupt(console, interrupted):
         course = run_lessons(chosen, plan, console, found)

@@ -38,7 +38,6 @@ class Lesson:
     time_s: float | None  # seconds that its stored execution took
     peak_mb: int | None  # memory that it held at most, in 10⁶ bytes
     headline: list[dict] = field(hash=False)  # what the README's table shows of it
-    alone: bool  # whether it starts processes of its own, and needs all cores
 
     @property
     def name(self) -> str:
@@ -57,7 +56,6 @@ def _read_lesson(path: Path) -> Lesson:
             about.get("time_s"),
             about.get("peak_mb"),
             about.get("headline", []),
-            about.get("alone", False),
         )
     except KeyError as missing:
         raise CourseError(f"{path.name}: its metadata lack course → {missing}") from None

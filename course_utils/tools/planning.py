@@ -48,8 +48,6 @@ class Plan:
     time_limit_s: float
     force: bool = False
     parameters: dict = field(default_factory=dict)
-    jobs: int = 1  # lessons at a time
-    keep_seconds: bool = False  # then only those of a lesson that had all cores will do
 
     @property
     def folder(self) -> Path:
@@ -75,13 +73,6 @@ class Plan:
             digest.update(f"{path} {path.stat().st_size} {path.stat().st_mtime_ns}".encode())
         return digest.hexdigest()
 
-    def divide(self, lessons: Sequence[Lesson]) -> tuple[list[Lesson], list[Lesson]]:
-        """Those to execute several at a time, the longest first, and those to execute in turn."""
-        if self.jobs == 1:
-            return [], list(lessons)
-        together = sorted((x for x in lessons if not x.alone), key=lambda x: -(x.time_s or 0))
-        return together, [x for x in lessons if x.alone]
-
     def output_path(self, lesson: Lesson) -> Path:
         return self.folder / lesson.path.name
 
@@ -94,9 +85,6 @@ class Plan:
             return None
         try:
             state = json.loads(self.state_path(lesson).read_text(encoding="utf-8"))
-            entry = dict(state["entry"])
-            if state["key"] != self.key(lesson) or self.keep_seconds and entry["jobs"] > 1:
-                return None
-            return entry
+            return dict(state["entry"]) if state["key"] == self.key(lesson) else None
         except (OSError, ValueError, KeyError, TypeError):
             return None

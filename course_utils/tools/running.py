@@ -1,9 +1,12 @@
-"""``course run``: execute lessons, one or several at a time; resume, skip what is unchanged."""
+"""``course run``: execute lessons one after the other; resume, skip what is unchanged, report."""
 
 import json
+import shutil
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from contextlib import contextmanager
+from pathlib import Path
 
+import filelock
 import papermill
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
@@ -13,13 +16,41 @@ from course_utils.errors import CourseError
 from course_utils.files import write_atomically
 from course_utils.hardware import describe_hardware, read_commit, read_versions
 from course_utils.outlines import SHAPE_SETS
-from course_utils.tools.claiming import claimed
+from course_utils.profiles import Config
 from course_utils.tools.executing import execute_lesson
 from course_utils.tools.lessons import MEMORY_LIMIT_BYTES, Lesson
 from course_utils.tools.planning import Plan
-from course_utils.tools.together import execute_together
 
 __all__ = ["run_lessons"]
+
+MIN_FREE_BYTES = 200 * 2**20
+
+
+@contextmanager
+def _claimed(folder: Path) -> Iterator[None]:
+    """Hold the build folder for this process; refuse when another one holds it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / ".probe", "")
+        (folder / ".probe").unlink()
+    except OSError as error:
+        raise CourseError(
+            f"cannot write to {folder} ({error.strerror}): choose another folder with --build"
+        ) from None
+    free = shutil.disk_usage(folder).free
+    if free < MIN_FREE_BYTES:
+        raise CourseError(
+            f"{free // 2**20} MiB are free on the disk of {folder}: free "
+            f"{MIN_FREE_BYTES // 2**20} MiB, or choose another folder with --build"
+        )
+    try:
+        with filelock.FileLock(folder / ".lock", timeout=0):
+            yield
+    except filelock.Timeout:
+        raise CourseError(
+            f"another course run is using {folder}: wait for it, or choose another folder "
+            "with --build"
+        ) from None
 
 
 def _check_parameters(lessons: Sequence[Lesson], parameters: dict) -> None:
@@ -31,14 +62,13 @@ def _check_parameters(lessons: Sequence[Lesson], parameters: dict) -> None:
                 raise CourseError(f"{lesson.name} has no parameter {name!r}: it has {names}")
 
 
-def _judge(entry: dict, lesson: Lesson, plan: Plan) -> dict:
+def _judge(entry: dict, lesson: Lesson, config: Config) -> dict:
     """Effect claims are promised for `quick` on the embedded data: there, a false one fails.
 
-    A budget of seconds is that of a lesson alone, and slower machines need more. The limit of
-    memory holds but for `full` and on a GPU, whose libraries alone take gigabytes.
+    So is the budget of seconds, which other machines may need more than. The limit of memory holds
+    for every run but `full` ones and those on a GPU, whose libraries alone take gigabytes.
     """
     broken = [c["text"] for c in entry["claims"] if c["kind"] == "effect" and not c["holds"]]
-    config, in_turn = plan.config, entry["jobs"] == 1
     promised = config.profile == "quick" and config.dataset == "shapes"
     limited = config.profile != "full" and not describe_hardware()["gpu"]
     peak, limit = entry["peak_memory_bytes"], MEMORY_LIMIT_BYTES
@@ -49,7 +79,7 @@ def _judge(entry: dict, lesson: Lesson, plan: Plan) -> dict:
         reason = f"effect claim does not hold: {broken[0]}"
     if entry["status"] == "passed" and reason:
         entry = entry | {"status": "failed", "reason": reason}
-    return entry | {"over_budget": promised and in_turn and entry["time_s"] > lesson.budget_s}
+    return entry | {"over_budget": promised and entry["time_s"] > lesson.budget_s}
 
 
 def run_lessons(
@@ -76,31 +106,18 @@ def run_lessons(
         "versions": read_versions(),
         "commit": read_commit(),
     }
-    with claimed(plan.folder):
+    with _claimed(plan.folder):
         entries = _earlier_entries(plan, lessons or chosen, course)
-        todo = []
         for lesson in chosen:
             if plan.force or plan.load_state(lesson) is None:
-                todo.append(lesson)
+                entry = _run_lesson(lesson, plan, console, chosen.index(lesson), len(chosen))
+                entries[lesson.name] = entry
             else:
                 console.print(f"{lesson.name}: unchanged since it passed, skipped")
-        together, in_turn = plan.divide(todo)
-        ended = chain(
-            _run_together(together, plan, console),
-            (_run_lesson(x, plan, console, f"[{todo.index(x) + 1}/{len(todo)}]") for x in in_turn),
-        )
-        order = [lesson.name for lesson in lessons or chosen]
-        written = _write_course(plan, course, order, entries)
-        for entry in ended:
-            entries[entry["name"]] = entry
-            written = _write_course(plan, course, order, entries)
-    return written
-
-
-def _write_course(plan: Plan, course: dict, order: Sequence[str], entries: dict) -> dict:
-    course = course | {"lessons": [entries[name] for name in order if name in entries]}
-    write_atomically(plan.folder / "course.json", json.dumps(course, indent=1))
-    return course
+            order = [entries[x.name] for x in lessons or chosen if x.name in entries]
+            text = json.dumps(course | {"lessons": order}, indent=1)
+            write_atomically(plan.folder / "course.json", text)
+    return json.loads(text)
 
 
 def _earlier_entries(plan: Plan, lessons: Sequence[Lesson], course: dict) -> dict[str, dict]:
@@ -118,56 +135,12 @@ def _earlier_entries(plan: Plan, lessons: Sequence[Lesson], course: dict) -> dic
     return entries
 
 
-def _begin(lesson: Lesson, plan: Plan) -> dict:
-    """Forget what an earlier run found; the arguments of `execute_lesson`."""
-    plan.state_path(lesson).unlink(missing_ok=True)
+def _run_lesson(lesson: Lesson, plan: Plan, console: Console, index: int, count: int) -> dict:
     config = plan.config
-    return {
-        "lesson": lesson,
-        "output": plan.output_path(lesson),
-        "work": plan.folder / "work" / lesson.name,
-        "environment": {
-            "COURSE_PROFILE": config.profile,
-            "COURSE_DATASET": config.dataset,
-            "COURSE_FIRST_SEED": str(config.first_seed),
-        },
-        "parameters": plan.parameters,
-        "time_limit_s": plan.time_limit_s,
-    }
-
-
-def _finish(lesson: Lesson, plan: Plan, console: Console, key: str, entry: dict, head: str) -> dict:
-    entry = _judge(entry, lesson, plan) | {"commit": read_commit()}
-    if entry["status"] == "passed":
-        state = {"key": key, "entry": entry}
-        write_atomically(plan.state_path(lesson), json.dumps(state))
-    console.print(f"{head}: {entry['status']} in {entry['time_s']:.0f} s", soft_wrap=True)
-    if entry["over_budget"]:
-        over = f"{head}: over its budget of {lesson.budget_s} s"
-        console.print(over, style="yellow", soft_wrap=True)
-    return entry
-
-
-def _run_together(lessons: Sequence[Lesson], plan: Plan, console: Console) -> Iterator[dict]:
-    if not lessons:
-        return
-    cores = describe_hardware()["cores"]
-    threads = max(1, cores // plan.jobs)
-    console.print(f"{len(lessons)} lessons, {plan.jobs} at a time with {threads} thread(s) each")
-    keys = [plan.key(lesson) for lesson in lessons]  # before: who edits one has changed it
-    tasks = [_begin(lesson, plan) for lesson in lessons]
-    for task in tasks:
-        task["environment"]["OMP_NUM_THREADS"] = str(threads)
-    for count, (number, entry) in enumerate(execute_together(tasks, plan.jobs), 1):
-        head = f"[{count}/{len(lessons)}] {lessons[number].name}"
-        entry["jobs"] = plan.jobs
-        yield _finish(lessons[number], plan, console, keys[number], entry, head)
-
-
-def _run_lesson(lesson: Lesson, plan: Plan, console: Console, place: str) -> dict:
-    head = f"{place} {lesson.name}"
+    head = f"[{index + 1}/{count}] {lesson.name}"
     key = plan.key(lesson)  # before: whoever edits the lesson meanwhile has changed it
-    known = lesson.time_s and plan.config.profile == "quick"
+    plan.state_path(lesson).unlink(missing_ok=True)
+    known = lesson.time_s and config.profile == "quick"
     expected = f"of about {lesson.time_s:.0f} s" if known else ""
     columns = ("{task.description}", BarColumn(), "cell", MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(
@@ -181,5 +154,25 @@ def _run_lesson(lesson: Lesson, plan: Plan, console: Console, place: str) -> dic
                 elapsed = f"{progress.tasks[0].elapsed or 0:.0f} s {expected}"
                 console.print(f"{head} · cell {done} of {total} · {elapsed}", soft_wrap=True)
 
-        entry = execute_lesson(**_begin(lesson, plan), on_cell=on_cell) | {"jobs": 1}
-    return _finish(lesson, plan, console, key, entry, head)
+        entry = execute_lesson(
+            lesson,
+            plan.output_path(lesson),
+            plan.folder / "work" / lesson.name,
+            environment={
+                "COURSE_PROFILE": config.profile,
+                "COURSE_DATASET": config.dataset,
+                "COURSE_FIRST_SEED": str(config.first_seed),
+            },
+            parameters=plan.parameters,
+            time_limit_s=plan.time_limit_s,
+            on_cell=on_cell,
+        )
+    entry = _judge(entry, lesson, config) | {"commit": read_commit()}
+    if entry["status"] == "passed":
+        state = {"key": key, "entry": entry}
+        write_atomically(plan.state_path(lesson), json.dumps(state))
+    console.print(f"{head}: {entry['status']} in {entry['time_s']:.0f} s", soft_wrap=True)
+    if entry["over_budget"]:
+        over = f"{head}: over its budget of {lesson.budget_s} s"
+        console.print(over, style="yellow", soft_wrap=True)
+    return entry

@@ -66,7 +66,6 @@ def assert_one_line(result, sentence):
         (["--save-results", ""], "use letters, digits, - and _ only"),
         (["--save-results", "x", "-p", "ALPHA=2"], "keeps what lessons do as they are"),
         (["--save-results", "other"], r"other.json holds no results of lessons: choose another"),
-        (["--save-results", "x", "--jobs", "2"], "--store and --save-results run one job"),
         (["--time-limit", "inf"], "give minutes above 0"),
         (["--time-limit", "0"], "give minutes above 0"),
     ],

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from course_utils.errors import CourseError
-from course_utils.tools import claiming, running
+from course_utils.tools import running
 from course_utils.tools.running import run_lessons
 from tests.tools.conftest import interrupt
 from tests.unit.test_data import write_images
@@ -214,7 +214,7 @@ def test_two_runs_at_once_are_refused(school):
 def test_no_space_is_said_before_anything_runs(school, monkeypatch):
     school.write("01_one", PASS)
     usage = type("Usage", (), {"free": 5 * 2**20})
-    monkeypatch.setattr(claiming.shutil, "disk_usage", lambda path: usage)
+    monkeypatch.setattr(running.shutil, "disk_usage", lambda path: usage)
     with pytest.raises(CourseError, match=r"5 MiB are free .* choose another folder with --build"):
         run(school)
 

@@ -1,6 +1,6 @@
 from jupyter_client.connect import LocalPortCache
 
-from course_utils.tools.ports import claim_ports, try_port
+from tests.ports import claim_ports, try_port
 
 
 def test_nobody_else_is_given_the_ports_of_a_claim():

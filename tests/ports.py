@@ -1,8 +1,8 @@
 """Ports for the kernels that this process starts, which no other process is given meanwhile.
 
 jupyter_client lets the system choose free ports and closes them again; the kernel takes them a
-second later. By then the system may have given one to a kernel that another process starts. Here
-the ports come from below those that the system gives away.
+second later. By then the system may have given one to a kernel of another pytest worker. Here the
+ports come from below those that the system gives away.
 """
 
 import itertools
@@ -10,9 +10,7 @@ import socket
 
 from jupyter_client.connect import LocalPortCache
 
-__all__ = ["give_kernels_ports_of_their_own"]
-
-LENGTH = 1000  # ports of one process, of which a kernel takes five
+LENGTH = 200  # ports of one process, of which a kernel takes five
 
 
 def try_port(port: int) -> socket.socket | None:
