@@ -10,7 +10,7 @@ import socket
 
 from jupyter_client.connect import LocalPortCache
 
-LENGTH = 200  # ports of one process, of which a kernel takes five
+LENGTH = 1000  # ports of one process, of which a kernel takes five
 
 
 def try_port(port: int) -> socket.socket | None:

@@ -19,7 +19,7 @@ def _held_bytes(process: psutil.Process) -> int:
 class PeakMemory(threading.Thread):
     """Sample, for the time of a context, what this process's children and their children hold."""
 
-    def __init__(self, interval_s: float = 0.5):
+    def __init__(self, interval_s: float = 1.0):
         super().__init__(daemon=True)
         self.interval_s, self.peak_bytes, self._ended = interval_s, 0, threading.Event()
 

@@ -110,6 +110,7 @@ WRONG_ANSWERS = {
         (_study(among="reversed(arms)"), "Of equal arms the first"),
         (_study(among="arms[1:]"), "Of equal arms the first|stopped with"),
         (_study(key="models[arm][-1].val"), "single seed"),
+        (_study(key="sorted(m.val for m in models[arm])[1]"), "highest mean"),
         (_study(opened="[chosen, base]",
                 result="chosen, [m.test() - b.test() for m, b in zip(models[chosen],"
                        " models[base])]"), "opened twice"),

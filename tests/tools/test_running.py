@@ -18,7 +18,7 @@ from tests.tools.conftest import interrupt
 from tests.unit.test_data import write_images
 
 PASS = "print('fine')"
-STAY = "import time; time.sleep(1)"  # until its memory has been looked at
+STAY = "import time; time.sleep(2)"  # until its memory has been looked at
 CLAIM = "from course_utils.claims import claim; claim({text!r}, {holds}, value=0.5, kind={kind!r})"
 
 
