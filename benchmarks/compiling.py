@@ -5,7 +5,6 @@ Made anew: ``.venv/bin/python benchmarks/compiling.py``
 """
 
 import copy
-import json
 import time
 from functools import partial
 from typing import Annotated
@@ -15,12 +14,10 @@ import torch
 import torch.nn.functional as F
 import typer
 
-from course_utils.files import write_atomically
-from course_utils.hardware import describe_hardware, read_commit, read_versions
 from course_utils.measure import time_calls
 from course_utils.models import create_model
 from course_utils.recipes import channels_last
-from course_utils.references import RESULTS
+from course_utils.tools.keeping import keep
 
 BATCH, ROUNDS = 32, 7
 CPU = torch.device("cpu")
@@ -60,16 +57,7 @@ def main(save: Annotated[str, typer.Option(help="name of a file in data/results"
     for name, found in models.items():
         print(name, {key: round(float(np.median(value)), 2) for key, value in found.items()})
     if save:
-        about = {
-            "command": f"benchmarks/compiling.py --save {save}",
-            "hardware": describe_hardware(),
-            "versions": read_versions(),
-            "commit": read_commit(),
-            "threads": torch.get_num_threads(),
-            "batch": BATCH,
-        }
-        text = json.dumps(about | {"models": models}, indent=1)
-        write_atomically(RESULTS / f"{save}.json", text + "\n")
+        keep(save, "benchmarks/compiling.py", batch=BATCH, models=models)
 
 
 if __name__ == "__main__":

@@ -3,21 +3,17 @@
 .venv/bin/python benchmarks/recipe_parts.py --dataset <folder of CIFAR-10> --save NAME
 """
 
-import json
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import torch.nn.functional as F
 import typer
 
 from course_utils.batched import batched_loader
 from course_utils.data import ImageData, load_data
-from course_utils.files import write_atomically
-from course_utils.hardware import describe_hardware, read_commit, read_versions
 from course_utils.profiles import load_config
 from course_utils.recipes import from_scratch
-from course_utils.references import RESULTS
+from course_utils.tools.keeping import keep, name_data
 from course_utils.training import fit
 
 EPOCHS = 2
@@ -58,15 +54,7 @@ def main(
             print(f"{part}: {measured}", flush=True)
     if save:
         command = f"benchmarks/recipe_parts.py --dataset {Path(dataset).name} --seeds {seeds}"
-        about = {
-            "command": f"{command} --save {save}",
-            "dataset": Path(dataset).name + " (folder)" * Path(dataset).is_dir(),
-            "hardware": describe_hardware(),
-            "versions": read_versions(),
-            "commit": read_commit(),
-        }
-        text = json.dumps(about | {"threads": torch.get_num_threads(), "parts": parts}, indent=1)
-        write_atomically(RESULTS / f"{save}.json", text + "\n")
+        keep(save, command, dataset=name_data(dataset), parts=parts)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ both alike. Images are in memory, and validated on 5,000 of them. Half an hour o
     .venv/bin/python benchmarks/time_to_accuracy.py --dataset <folder of CIFAR-10> --save NAME
 """
 
-import json
 import time
 from dataclasses import replace
 from functools import partial
@@ -21,11 +20,10 @@ import torch
 import typer
 
 from course_utils.data import load_data
-from course_utils.files import write_atomically
 from course_utils.measure import seconds_to
 from course_utils.profiles import load_config
 from course_utils.recipes import from_scratch
-from course_utils.references import RESULTS
+from course_utils.tools.keeping import keep, name_data
 from course_utils.training import Run, fit
 
 EPOCHS = 2  # of ours
@@ -91,11 +89,8 @@ def main(
         f"({min(ratios):.0f} to {max(ratios):.0f})"
     )
     if save:
-        name = Path(dataset).name + " (folder)" * Path(dataset).is_dir()
-        about = published.provenance | {"dataset": name, "goal": goal, "curves": curves}
-        command = f"benchmarks/time_to_accuracy.py --dataset {Path(dataset).name} --save {save}"
-        text = json.dumps({"command": command} | about, indent=1)
-        write_atomically(RESULTS / f"{save}.json", text + "\n")
+        command = f"benchmarks/time_to_accuracy.py --dataset {Path(dataset).name}"
+        keep(save, command, dataset=name_data(dataset), goal=goal, curves=curves)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pathlib import Path
 from course_utils.errors import CourseError
 from course_utils.image_sources import NAMED
 from course_utils.profiles import Config
-from course_utils.references import RESULTS, list_results
+from course_utils.references import RESULTS
 from course_utils.tools.lessons import ROOT, Lesson
 from course_utils.weights import WEIGHTS
 
@@ -58,8 +58,8 @@ class Plan:
         cells = lesson.read().cells
         text = "".join(f"{cell.cell_type}\0{cell.source}\0" for cell in cells)
         digest = hashlib.sha256(text.encode())
-        names = list_results() if "read_results" in text else ()
-        results = [RESULTS / f"{name}.json" for name in names]
+        reads_results = "course_utils.references" in text
+        results = sorted(RESULTS.glob("*.json")) if reads_results else []
         package = ROOT / "course_utils"
         sources = [p for p in sorted(package.rglob("*.py")) if "tools" not in p.parts]
         weights = sorted(WEIGHTS.glob("*.safetensors"))

@@ -316,7 +316,6 @@ def test_other_weights_are_a_change(school, tmp_path, monkeypatch):
 
 def test_other_results_are_a_change_for_a_lesson_that_reads_them(school, tmp_path, monkeypatch):
     monkeypatch.setattr("course_utils.tools.planning.RESULTS", tmp_path)
-    monkeypatch.setattr("course_utils.tools.planning.list_results", lambda: ["mine"])
     school.write("01_one", PASS)
     school.write("02_two", "from course_utils.references import read_results")
     (tmp_path / "mine.json").write_text("one")

@@ -1,0 +1,29 @@
+"""Keep what a benchmark measured in ``data/results``, with its provenance."""
+
+import json
+from pathlib import Path
+
+import torch
+
+from course_utils.files import write_atomically
+from course_utils.hardware import describe_hardware, read_commit, read_versions
+from course_utils.references import RESULTS
+
+__all__ = ["keep", "name_data"]
+
+
+def name_data(dataset: str) -> str:
+    """A data set as results call it: a folder by its name alone, wherever it lies."""
+    return Path(dataset).name + " (folder)" * Path(dataset).is_dir()
+
+
+def keep(name: str, command: str, **measured: object) -> None:
+    """Write ``data/results/<name>.json``: ``command``, machine, versions, commit, ``measured``."""
+    about = {
+        "command": f"{command} --save {name}",
+        "hardware": describe_hardware(),
+        "threads": torch.get_num_threads(),
+        "versions": read_versions(),
+        "commit": read_commit(),
+    }
+    write_atomically(RESULTS / f"{name}.json", json.dumps(about | measured, indent=1) + "\n")

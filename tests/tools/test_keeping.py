@@ -1,0 +1,22 @@
+import json
+
+from course_utils.hardware import read_commit
+from course_utils.tools import keeping
+
+
+def test_what_is_kept_says_how_and_where_it_was_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(keeping, "RESULTS", tmp_path)
+    keeping.keep("mine", "benchmarks/some.py --seeds 2", times=[1.5, 2.0])
+    kept = json.loads((tmp_path / "mine.json").read_text())
+    assert kept["command"] == "benchmarks/some.py --seeds 2 --save mine"
+    assert kept["commit"] == read_commit()
+    assert kept["hardware"]["cores"] >= 1
+    assert "torch" in kept["versions"]
+    assert kept["times"] == [1.5, 2.0]
+
+
+def test_a_folder_is_named_without_its_place(tmp_path):
+    folder = tmp_path / "images"
+    folder.mkdir()
+    assert keeping.name_data(str(folder)) == "images (folder)"
+    assert keeping.name_data("cifar10") == "cifar10"
