@@ -6,20 +6,23 @@ What it shows of a lesson stands in the ``headline`` of its metadata, a list of
 """
 
 import re
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
 from course_utils.comparing import paired_difference
 from course_utils.errors import CourseError
 from course_utils.files import write_atomically
+from course_utils.measure import seconds_to
 from course_utils.outlines import SHAPE_SETS
-from course_utils.references import list_results, read_results, values_by_arm
+from course_utils.references import list_results, read_file, read_results, values_by_arm
 from course_utils.tools.lessons import Lesson, escape_cell
 
-__all__ = ["format_headlines", "read_result_sets", "replace_section", "update_readme"]
+__all__ = ["format_race", "format_section", "replace_section", "update_readme"]
 
 BEGIN = "<!-- results: course report --readme -->"
 END = "<!-- end of results -->"
+RACE = "time_to_accuracy_2cores.json"  # by benchmarks/time_to_accuracy.py
 NONE_YET = (
     "No results are kept yet: `course run --profile quick --save-results quick_shapes_2cores` "
     "measures them."
@@ -102,6 +105,33 @@ def format_headlines(lessons: Sequence[Lesson], sets: Sequence[dict]) -> str:
     return "\n".join([*head, *rows, "", *map(_describe_provenance, sets)])
 
 
+def format_race(race: dict) -> str:
+    """Who reaches the accuracy at which a published recipe ends, and when, in one sentence."""
+    theirs, ours = (
+        statistics.median(seconds_to(race["goal"], curve) for curve in race["curves"][who])
+        for who in ("published", "ours")
+    )
+    hardware = race["hardware"]
+    return (
+        f"Time to accuracy on {race['dataset']}: a published recipe ends at "
+        f"{100 * race['goal']:.1f} % after {theirs:.0f} s; the one of lesson 12 is there after "
+        f"{ours:.1f} s, {theirs / ours:.0f} times as soon (median of {len(race['curves']['ours'])} "
+        f"seeds; `{race['command']}`; {hardware['cpu']}, {hardware['cores']} cores, torch "
+        f"{race['versions']['torch']}, commit {race['commit']})."
+    )
+
+
+def format_section(lessons: Sequence[Lesson], folder: Path) -> str:
+    """All that the README shows of the results in ``folder``.
+
+    Raises:
+        CourseError: a headline that no results of its lesson know; a damaged file.
+    """
+    section = format_headlines(lessons, read_result_sets(folder))
+    race = folder / RACE
+    return f"{section}\n\n{format_race(read_file(race))}" if race.exists() else section
+
+
 def replace_section(text: str, section: str) -> str:
     """The README's ``text`` with ``section`` between the two markers.
 
@@ -120,5 +150,5 @@ def update_readme(readme: Path, lessons: Sequence[Lesson], folder: Path) -> None
     Raises:
         CourseError: as the functions above.
     """
-    section = format_headlines(lessons, read_result_sets(folder))
+    section = format_section(lessons, folder)
     write_atomically(readme, replace_section(readme.read_text(encoding="utf-8"), section))

@@ -8,7 +8,10 @@ from course_utils.references import RESULTS
 from course_utils.tools.headlines import (
     BEGIN,
     END,
+    RACE,
     format_headlines,
+    format_race,
+    format_section,
     read_result_sets,
     replace_section,
     update_readme,
@@ -40,7 +43,7 @@ def rows(lesson, headline, *sets):
 
 def test_readme_shows_the_results_that_are_kept():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    section = format_headlines(find_lessons(), read_result_sets(RESULTS))
+    section = format_section(find_lessons(), RESULTS)
     assert replace_section(readme, section) == readme, "run course report --readme"
 
 
@@ -120,6 +123,26 @@ def test_embedded_data_come_first_and_other_files_are_left_out(tmp_path, results
     (tmp_path / "freshness.json").write_text(json.dumps({"passed": 3}))
     assert [x["dataset"] for x in read_result_sets(tmp_path)] == ["shapes", "mine (folder)"]
     assert read_result_sets(tmp_path / "nowhere") == []
+
+
+def test_the_race_is_told_in_a_sentence_behind_the_table(tmp_path, lesson, results):
+    race = {key: results[key] for key in ("hardware", "versions")} | {
+        "dataset": "some (folder)",
+        "command": "race",
+        "commit": "abc",
+        "goal": 0.6,
+        "curves": {
+            "published": [[[50.0, 0.5], [100.0, 0.6]]],
+            "ours": [[[2.0, 0.7]], [[4.0, 0.6]], [[1.0, 0.5], [5.0, 0.9]]],
+        },
+    }
+    sentence = format_race(race)
+    assert "some (folder): a published recipe ends at 60.0 % after 100 s" in sentence
+    assert "there after 4.0 s, 25 times as soon (median of 3 seeds; `race`; " in sentence
+    (tmp_path / RACE).write_text(json.dumps(race))
+    (tmp_path / "some.json").write_text(json.dumps(results))
+    table = format_headlines([lesson], [results])
+    assert format_section([lesson], tmp_path) == f"{table}\n\n{sentence}"
 
 
 def test_the_readme_changes_between_the_markers_only(tmp_path, lesson, results):
