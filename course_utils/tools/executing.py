@@ -122,7 +122,9 @@ def execute_lesson(
                 progress_bar=False,
                 cwd=str(work),
                 start_timeout=120,
-                extra_arguments=["--log-level=40"],  # no notice that the loopback is not encrypted
+                extra_arguments=[
+                    "--log-level=50"
+                ],  # none of its notices: what fails is in the reply
                 on_cell_start=on_cell_start,
                 timeout_func=lambda cell: max(1, start + time_limit_s - time.monotonic()),
             )
