@@ -21,7 +21,7 @@ EPOCHS = 2
 
 def main(
     dataset: Annotated[str, typer.Option(help="cifar10 or a folder with its images")] = "cifar10",
-    seeds: Annotated[int, typer.Option(help="of every part")] = 1,
+    seeds: Annotated[int, typer.Option(help="of every part", min=1)] = 1,
     save: Annotated[str, typer.Option(help="name of a file in data/results")] = "",
 ) -> None:
     """Print seconds and accuracy of the recipe, and of the recipe without each of its parts."""

@@ -122,9 +122,7 @@ def execute_lesson(
                 progress_bar=False,
                 cwd=str(work),
                 start_timeout=120,
-                extra_arguments=[
-                    "--log-level=50"
-                ],  # none of its notices: what fails is in the reply
+                extra_arguments=["--log-level=50"],  # what fails is in the reply
                 on_cell_start=on_cell_start,
                 timeout_func=lambda cell: max(1, start + time_limit_s - time.monotonic()),
             )

@@ -114,9 +114,9 @@ def format_race(race: dict) -> str:
     hardware = race["hardware"]
     return (
         f"Time to accuracy on {race['dataset']}: a published recipe ends at "
-        f"{100 * race['goal']:.1f} % after {theirs:.0f} s; the one of lesson 12 is there after "
-        f"{ours:.1f} s, {theirs / ours:.0f} times as soon (median of {len(race['curves']['ours'])} "
-        f"seeds; `{race['command']}`; {hardware['cpu']}, {hardware['cores']} cores, torch "
+        f"{100 * race['goal']:.1f} % after {theirs:.0f} s (one training); the one "
+        f"of lesson 12 is there after {ours:.1f} s, {theirs / ours:.0f} times as soon "
+        f"(median of {len(race['curves']['ours'])} seeds; `{race['command']}`; {hardware['cpu']}, {hardware['cores']} cores, torch "
         f"{race['versions']['torch']}, commit {race['commit']})."
     )
 

@@ -1,4 +1,4 @@
-"""Keep what a benchmark measured in ``data/results``, with its provenance."""
+"""Keep what was measured in ``data/results``, with its provenance."""
 
 import json
 from pathlib import Path
@@ -7,6 +7,7 @@ import torch
 
 from course_utils.files import write_atomically
 from course_utils.hardware import describe_hardware, read_commit, read_versions
+from course_utils.image_sources import NAMED
 from course_utils.references import RESULTS
 
 __all__ = ["keep", "name_data"]
@@ -14,7 +15,7 @@ __all__ = ["keep", "name_data"]
 
 def name_data(dataset: str) -> str:
     """A data set as results call it: a folder by its name alone, wherever it lies."""
-    return Path(dataset).name + " (folder)" * Path(dataset).is_dir()
+    return dataset if dataset in NAMED else f"{Path(dataset).name} (folder)"
 
 
 def keep(name: str, command: str, **measured: object) -> None:

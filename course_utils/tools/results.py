@@ -8,9 +8,9 @@ from pathlib import Path
 
 from course_utils.errors import CourseError
 from course_utils.files import write_atomically
-from course_utils.image_sources import NAMED
 from course_utils.profiles import PROFILES, Config
 from course_utils.references import list_results
+from course_utils.tools.keeping import name_data
 from course_utils.tools.lessons import Lesson
 
 __all__ = ["check_name", "collect_results", "save_results"]
@@ -65,13 +65,12 @@ def collect_results(
     """The ``chosen`` lessons of ``course.json``, and how and on what they were measured."""
     names = {lesson.name for lesson in chosen}
     entries = [entry for entry in course["lessons"] if entry["name"] in names]
-    folder = config.dataset not in NAMED
     # lessons that were skipped as unchanged were measured at an earlier commit
     commits = dict.fromkeys(entry["commit"] or "unknown" for entry in entries)
     return {
         "name": name,
         "command": _format_command(chosen, lessons, config, name),
-        "dataset": f"{Path(config.dataset).name} (folder)" if folder else config.dataset,
+        "dataset": name_data(config.dataset),
         **{key: course[key] for key in ABOUT},
         "commit": ", ".join(commits),
         "lessons": [

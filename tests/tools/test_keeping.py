@@ -16,7 +16,10 @@ def test_what_is_kept_says_how_and_where_it_was_measured(tmp_path, monkeypatch):
 
 
 def test_a_folder_is_named_without_its_place(tmp_path):
-    folder = tmp_path / "images"
-    folder.mkdir()
-    assert keeping.name_data(str(folder)) == "images (folder)"
+    assert keeping.name_data(str(tmp_path / "images")) == "images (folder)"
+
+
+def test_a_folder_called_like_a_data_set_changes_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cifar10").mkdir()
     assert keeping.name_data("cifar10") == "cifar10"
