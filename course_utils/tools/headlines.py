@@ -116,7 +116,8 @@ def format_race(race: dict) -> str:
         f"Time to accuracy on {race['dataset']}: a published recipe ends at "
         f"{100 * race['goal']:.1f} % after {theirs:.0f} s (one training); the one "
         f"of lesson 12 is there after {ours:.1f} s, {theirs / ours:.0f} times as soon "
-        f"(median of {len(race['curves']['ours'])} seeds; `{race['command']}`; {hardware['cpu']}, {hardware['cores']} cores, torch "
+        f"(median of {len(race['curves']['ours'])} seeds; `{race['command']}`; "
+        f"{hardware['cpu']}, {hardware['cores']} cores, torch "
         f"{race['versions']['torch']}, commit {race['commit']})."
     )
 
