@@ -1,7 +1,7 @@
 """What torch.compile costs once and saves in each training step; it needs a C++ compiler.
 
-Forward and backward, without the optimizer's step. Eager and compiled steps take turns.
-Made anew: ``.venv/bin/python benchmarks/compiling.py``
+Forward and backward in bf16, without the optimizer's step. Eager and compiled steps take turns.
+.venv/bin/python benchmarks/compiling.py --save NAME
 """
 
 import copy

@@ -1,11 +1,12 @@
 """Training batches made at once, not image by image: cheap augmentation for the data seam."""
 
-from dataclasses import dataclass
+from functools import partial
 
 import torch
-from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler
+from torch.utils.data import DataLoader
 
 from course_utils.data import ImageData
+from course_utils.transforms import Batches
 
 __all__ = ["batched_loader", "flip_and_shift"]
 
@@ -38,25 +39,6 @@ def _reflect(places: torch.Tensor, size: int) -> torch.Tensor:
     return size - 1 - (size - 1 - places.abs()).abs()
 
 
-@dataclass(frozen=True)
-class _Batches(Dataset):
-    """Asked for a list of indices, the batch of these images, augmented and normalised."""
-
-    images: torch.Tensor  # (N, H, W, 3) uint8
-    targets: torch.Tensor  # (N,) int64
-    mean: torch.Tensor  # of the channels, in units of 255
-    std: torch.Tensor
-    generator: torch.Generator
-
-    def __len__(self) -> int:
-        return len(self.targets)
-
-    def __getitem__(self, index: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
-        images = flip_and_shift(self.images[index], self.generator).float()
-        images = images.div_(255).sub_(self.mean).div_(self.std)
-        return images.permute(0, 3, 1, 2), self.targets[index]
-
-
 def batched_loader(data: ImageData, seed: int = 0, batch_size: int | None = None) -> DataLoader:
     """Shuffled batches as from `ImageData.train_loader`, flipped and shifted a batch at a time.
 
@@ -68,14 +50,8 @@ def batched_loader(data: ImageData, seed: int = 0, batch_size: int | None = None
         seed: of the order, and of the augmentations.
         batch_size: B; None: that of ``data``.
     """
-    order = torch.Generator().manual_seed(seed)
-    batches = _Batches(
-        torch.from_numpy(data.train.images),
-        torch.from_numpy(data.train.targets),
-        torch.tensor(data.mean),
-        torch.tensor(data.std),
-        torch.Generator().manual_seed(seed),
-    )
+    augment = partial(flip_and_shift, generator=torch.Generator().manual_seed(seed))
+    batches = Batches(data.train.images, data.train.targets, data.mean, data.std, augment)
     size = min(batch_size or data.batch_size, len(batches))
-    sampler = BatchSampler(RandomSampler(batches, generator=order), size, drop_last=True)
-    return DataLoader(batches, sampler=sampler, batch_size=None, generator=order)
+    order = torch.Generator().manual_seed(seed)
+    return batches.loader(size, shuffle=True, drop_last=True, generator=order)

@@ -6,14 +6,14 @@ from functools import partial
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset
 
 from course_utils.errors import CourseError
 from course_utils.image_sources import open_cifar10, open_folder
 from course_utils.outlines import SHAPE_SETS
 from course_utils.profiles import Config
 from course_utils.shapes import make_shapes
-from course_utils.transforms import eval_transform, seed_worker, train_transform
+from course_utils.transforms import Batches, seed_worker, train_transform
 
 __all__ = ["ImageData", "Images", "load_data", "split_stratified"]
 
@@ -81,13 +81,10 @@ class ImageData:
 
     def plain_loader(self, seed: int = 0) -> DataLoader:
         """As `train_loader`, in the same order, but never augmented: where augmentation would hide
-        what another remedy against overfitting does. All images are converted when it is made.
+        what another remedy against overfitting does.
         """
-        parts = zip(*self.eval_loader(self.train), strict=True)
-        images, targets = (torch.cat(part) for part in parts)
-        return DataLoader(
-            TensorDataset(images, targets),
-            batch_size=min(self.batch_size, len(targets)),
+        return self._batches(self.train).loader(
+            min(self.batch_size, len(self.train)),
             shuffle=True,
             drop_last=True,
             generator=torch.Generator().manual_seed(seed),
@@ -95,9 +92,10 @@ class ImageData:
 
     def eval_loader(self, images: Images | None = None) -> DataLoader:
         """Batches of the validation split (or of ``images``), in order, never augmented."""
-        images = images or self.val
-        transform = eval_transform(self.mean, self.std)
-        return DataLoader(Images(images.images, images.targets, transform), batch_size=256)
+        return self._batches(images or self.val).loader(batch_size=256)
+
+    def _batches(self, images: Images) -> Batches:
+        return Batches(images.images, images.targets, self.mean, self.std)
 
     def take_train(self, num_images: int) -> "ImageData":
         """The same data with the first ``num_images`` training images only, classes in proportion.

@@ -109,9 +109,8 @@ def plot_paired(values: Mapping[str, np.ndarray], metric: str, title: str) -> Ax
     rows = np.arange(len(others))[::-1]
     spread = factor * np.std(values[baseline], ddof=1) if len(reference) > 1 else np.nan
     if spread > 0:  # none with one seed (nan), or where all values are the same
-        axis.axvspan(
-            -spread, spread, color=GREY, alpha=0.2, lw=0, label="noise floor (±1 std of baseline)"
-        )
+        floor = f"noise floor (±1 std of {baseline})"
+        axis.axvspan(-spread, spread, color=GREY, alpha=0.2, lw=0, label=floor)
     axis.axvline(0, color="black", lw=1)
     for row, (arm, arm_values) in zip(rows, others, strict=True):
         found = paired_difference(reference, arm_values)

@@ -1,4 +1,4 @@
-"""A whole recipe for `fit`: every seam filled, for short trainings from scratch on two cores."""
+"""A whole recipe for `fit`, all seams but the batch filled, for short trainings on two cores."""
 
 from functools import partial
 

@@ -115,7 +115,7 @@ def format_race(race: dict) -> str:
     return (
         f"Time to accuracy on {race['dataset']}: a published recipe ends at "
         f"{100 * race['goal']:.1f} % after {theirs:.0f} s (one training); the one "
-        f"of lesson 12 is there after {ours:.1f} s, {theirs / ours:.0f} times as soon "
+        f"of lesson 12 is there after {ours:.1f} s, in 1/{theirs / ours:.0f} of the time "
         f"(median of {len(race['curves']['ours'])} seeds; `{race['command']}`; "
         f"{hardware['cpu']}, {hardware['cores']} cores, torch "
         f"{race['versions']['torch']}, commit {race['commit']})."

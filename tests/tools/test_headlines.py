@@ -138,7 +138,7 @@ def test_the_race_is_told_in_a_sentence_behind_the_table(tmp_path, lesson, resul
     }
     sentence = format_race(race)
     assert "some (folder): a published recipe ends at 60.0 % after 100 s (one training)" in sentence
-    assert "there after 4.0 s, 25 times as soon (median of 3 seeds; `race`; " in sentence
+    assert "there after 4.0 s, in 1/25 of the time (median of 3 seeds; `race`; " in sentence
     (tmp_path / RACE).write_text(json.dumps(race))
     (tmp_path / "some.json").write_text(json.dumps(results))
     table = format_headlines([lesson], [results])

@@ -5,7 +5,7 @@ from torch.utils.data import DataLoader
 from course_utils.data import Images
 from course_utils.errors import CourseError
 from course_utils.jpegs import FILE_LIST, open_jpegs, write_jpegs
-from course_utils.transforms import eval_transform
+from course_utils.transforms import train_transform
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def test_written_images_come_back_in_order(smooth, tmp_path):
 
 def test_a_loader_gets_the_baselines_batches(smooth, tmp_path):
     files = write_jpegs(smooth, tmp_path)
-    transform = eval_transform((0.5,) * 3, (0.2,) * 3)
+    transform = train_transform((0.5,) * 3, (0.2,) * 3)
     files = type(files)(files.paths, files.targets, transform)
     images, targets = next(iter(DataLoader(files, batch_size=4)))
     assert images.shape == (4, 3, 32, 32)
