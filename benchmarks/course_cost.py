@@ -6,7 +6,6 @@ of several sizes take turns (forth and back), and their times are fitted by the 
 """
 
 import itertools
-import json
 import os
 import subprocess
 import sys
@@ -18,10 +17,10 @@ import numpy as np
 import typer
 
 from course_utils.data import load_data
-from course_utils.files import write_atomically
-from course_utils.hardware import describe_hardware, read_commit, read_versions
+from course_utils.hardware import describe_hardware, read_versions
 from course_utils.profiles import load_config
-from course_utils.references import RESULTS, list_results, read_file, read_results
+from course_utils.references import list_results, read_file, read_results
+from course_utils.tools.keeping import keep
 from course_utils.tools.lessons import ROOT
 from course_utils.tools.peak_memory import PeakMemory
 from course_utils.training import fit
@@ -107,7 +106,7 @@ def time_tests() -> dict[str, float]:
 def main(
     seeds: Annotated[int, typer.Option(help="trainings of every size", min=1)] = 3,
     tests: Annotated[bool, typer.Option(help="run all tests too: minutes")] = False,
-    save: Annotated[bool, typer.Option(help="write data/results/course_cost.json")] = False,
+    save: Annotated[str, typer.Option(help="name of a file in data/results")] = "",
 ) -> None:
     """Print what lessons, trainings and, if asked for, the tests cost."""
     costs, trainings = read_costs(), time_trainings(seeds)
@@ -129,9 +128,8 @@ def main(
     hardware, versions = describe_hardware(), read_versions()
     print(f"{hardware['gpu'] or hardware['cpu']}, {hardware['cores']} cores, {versions}")
     if save:
-        about = {"hardware": hardware, "versions": versions, "commit": read_commit()}
-        found = {"costs": costs, "growth": line, "trainings": trainings, "tests": suite} | about
-        write_atomically(RESULTS / "course_cost.json", json.dumps(found, indent=1) + "\n")
+        command = f"benchmarks/course_cost.py --seeds {seeds}{' --tests' * tests}"
+        keep(save, command, costs=costs, growth=line, trainings=trainings, tests=suite)
 
 
 if __name__ == "__main__":

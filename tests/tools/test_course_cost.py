@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from benchmarks import course_cost
+from course_utils.tools import keeping
 
 LESSONS = [
     {"name": "01_a", "time_s": 30.0, "peak_memory_bytes": 10**9},
@@ -56,9 +57,9 @@ def test_a_run_of_an_older_version_is_said_before_anything_is_trained(tmp_path, 
 def test_costs_are_printed_and_kept_apart_from_results(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(course_cost, "IMAGES", (64, 96))
     monkeypatch.setattr(course_cost, "EPOCHS", (1, 2))
-    monkeypatch.setattr(course_cost, "RESULTS", tmp_path)
+    monkeypatch.setattr(keeping, "RESULTS", tmp_path)
     monkeypatch.setattr(course_cost, "read_costs", lambda: {"where": LESSONS})
-    course_cost.main(seeds=1, tests=False, save=True)
+    course_cost.main(seeds=1, tests=False, save="course_cost")
     out = capsys.readouterr().out
     assert "02_b" in out
     assert "for each of 4 trainings of 64 to 96 images, 1 to 2 epochs, 1 seeds" in out
@@ -66,4 +67,5 @@ def test_costs_are_printed_and_kept_apart_from_results(tmp_path, monkeypatch, ca
     assert kept["costs"] == {"where": LESSONS}
     assert len(kept["trainings"]) == 4
     assert kept["tests"] is None
+    assert kept["command"] == "benchmarks/course_cost.py --seeds 1 --save course_cost"
     assert course_cost.list_results(tmp_path) == []
