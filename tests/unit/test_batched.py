@@ -77,3 +77,10 @@ def test_batch_size(tiny_data):
     expected = {None: tiny_data.batch_size, 8: 8, 10_000: len(tiny_data.train)}
     found = {size: len(next(iter(batched_loader(tiny_data, 0, size)))[1]) for size in expected}
     assert found == expected
+
+
+def test_batches_are_augmented(tiny_data):
+    loaders = batched_loader(tiny_data), tiny_data.plain_loader()  # of one order
+    for (images, numbers), (plain, expected) in zip(*loaders, strict=True):
+        assert torch.equal(numbers, expected)
+        assert not torch.equal(images, plain)
