@@ -21,6 +21,11 @@ def find_notebooks() -> list[Path]:
     return sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    text = "the packages are the newest allowed, not the locked ones (make test-latest)"
+    parser.addoption("--newest", action="store_true", help=text)
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "notebook_path" in metafunc.fixturenames:
         paths = find_notebooks()
