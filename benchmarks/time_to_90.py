@@ -11,10 +11,10 @@ from typing import Annotated
 import typer
 
 from course_utils.data import load_data
-from course_utils.measure import seconds_to
+from course_utils.measure import accuracy_curve, seconds_to
 from course_utils.profiles import load_config
 from course_utils.recipes import from_scratch
-from course_utils.tools.keeping import keep, name_data
+from course_utils.tools.keeping import keep, name_data, round_curve
 from course_utils.training import fit
 
 GOAL = 0.9
@@ -34,9 +34,7 @@ def main(
     curves = []
     for seed in range(seeds):
         run = fit(data=data, seed=seed, **from_scratch(config, epochs, MODEL))
-        accuracies = [round(row["val_accuracy"], 4) for row in run.history]
-        seconds = [round(end, 2) for end in run.epoch_ends_s]
-        curves.append(list(zip(seconds, accuracies, strict=True)))
+        curves.append(round_curve(accuracy_curve(run)))
         print(f"seed {seed}: {curves[-1]}")
         print(f"{GOAL:.0%} after {seconds_to(GOAL, curves[-1]):.0f} s (inf: never)", flush=True)
     if save:

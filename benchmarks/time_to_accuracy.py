@@ -20,10 +20,10 @@ import torch
 import typer
 
 from course_utils.data import load_data
-from course_utils.measure import seconds_to
+from course_utils.measure import accuracy_curve, seconds_to
 from course_utils.profiles import load_config
 from course_utils.recipes import from_scratch
-from course_utils.tools.keeping import keep, name_data
+from course_utils.tools.keeping import keep, name_data, round_curve
 from course_utils.training import Run, fit
 
 EPOCHS = 2  # of ours
@@ -45,13 +45,10 @@ class _TakeTurns(L.Callback):
             self.paused_s += time.perf_counter() - start
         self.pauses.append(self.paused_s)
 
-
-def _curve(run: Run, pauses: list[float] | None = None) -> list[list[float]]:
-    ends = np.array(run.epoch_ends_s) - np.array(pauses or [0.0] * len(run.epoch_ends_s))
-    return [
-        [round(float(end), 2), round(row["val_accuracy"], 4)]
-        for end, row in zip(ends, run.history, strict=True)
-    ]
+    def read_curve(self, run: Run) -> list[tuple[float, float]]:
+        """That of the training itself, by a clock that stood during the pauses."""
+        epochs = zip(accuracy_curve(run), self.pauses, strict=True)
+        return [(seconds - paused, accuracy) for (seconds, accuracy), paused in epochs]
 
 
 def main(
@@ -67,7 +64,8 @@ def main(
 
     def train_ours() -> None:
         ours.append(fit(data=data, seed=len(ours), arm="ours", **from_scratch(config, EPOCHS)))
-        print(f"ours, seed {len(ours) - 1}: {_curve(ours[-1])}", flush=True)
+        curve = round_curve(accuracy_curve(ours[-1]))
+        print(f"ours, seed {len(ours) - 1}: {curve}", flush=True)
 
     turns = _TakeTurns(train_ours, every=2)
     published = fit(
@@ -77,7 +75,10 @@ def main(
         trainer={"callbacks": [turns]},
         arm="published",
     )
-    curves = {"published": [_curve(published, turns.pauses)], "ours": [_curve(x) for x in ours]}
+    curves = {
+        "published": [round_curve(turns.read_curve(published))],
+        "ours": [round_curve(accuracy_curve(run)) for run in ours],
+    }
     print(f"published: {curves['published'][0]}", flush=True)
     goal = curves["published"][0][-1][1]
     theirs_s = seconds_to(goal, curves["published"][0])

@@ -17,6 +17,7 @@ __all__ = [
     "FinalLogits",
     "StepCost",
     "Throughput",
+    "accuracy_curve",
     "calibration_error",
     "count_parameters",
     "ends_epoch",
@@ -86,10 +87,16 @@ def measure_step(model: nn.Module, images: torch.Tensor, targets: torch.Tensor) 
     return StepCost(time_ms, saved.total)
 
 
+def accuracy_curve(run) -> list[tuple[float, float]]:
+    """``(seconds since the start, validation accuracy)`` of a `Run`, for the end of each epoch."""
+    accuracies = [row["val_accuracy"] for row in run.history]
+    return list(zip(run.epoch_ends_s, accuracies, strict=True))
+
+
 def seconds_to(goal: float, curve: Iterable[Sequence[float]]) -> float:
     """When a training first reached the accuracy ``goal``; infinite if it never did.
 
-    ``curve`` has ``(seconds since the start, accuracy)`` for the end of each epoch.
+    ``curve``: as `accuracy_curve` returns it.
     """
     return next((seconds for seconds, accuracy in curve if accuracy >= goal), float("inf"))
 

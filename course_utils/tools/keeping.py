@@ -1,6 +1,7 @@
 """Keep what was measured in ``data/results``, with its provenance."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -10,12 +11,17 @@ from course_utils.hardware import describe_hardware, read_commit, read_versions
 from course_utils.image_sources import NAMED
 from course_utils.references import RESULTS
 
-__all__ = ["keep", "name_data"]
+__all__ = ["keep", "name_data", "round_curve"]
 
 
 def name_data(dataset: str) -> str:
     """A data set as results call it: a folder by its name alone, wherever it lies."""
     return dataset if dataset in NAMED else f"{Path(dataset).name} (folder)"
+
+
+def round_curve(curve: Iterable[tuple[float, float]]) -> list[list[float]]:
+    """``(seconds, accuracy)`` to hundredths of a second and of a point, as results store them."""
+    return [[round(float(seconds), 2), round(accuracy, 4)] for seconds, accuracy in curve]
 
 
 def keep(name: str, command: str, **measured: object) -> None:
