@@ -21,7 +21,7 @@ def name_data(dataset: str) -> str:
 
 def round_curve(curve: Iterable[tuple[float, float]]) -> list[list[float]]:
     """``(seconds, accuracy)`` to hundredths of a second and of a point, as results store them."""
-    return [[round(float(seconds), 2), round(accuracy, 4)] for seconds, accuracy in curve]
+    return [[round(seconds, 2), round(accuracy, 4)] for seconds, accuracy in curve]
 
 
 def keep(name: str, command: str, **measured: object) -> None:

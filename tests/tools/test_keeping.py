@@ -23,3 +23,7 @@ def test_a_folder_called_like_a_data_set_changes_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "cifar10").mkdir()
     assert keeping.name_data("cifar10") == "cifar10"
+
+
+def test_a_kept_curve_is_rounded():
+    assert keeping.round_curve([(1.23456, 0.65432), (2, 0.7)]) == [[1.23, 0.6543], [2, 0.7]]

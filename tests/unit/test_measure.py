@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import lightning as L
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ from torch import nn
 from course_utils.measure import (
     FinalLogits,
     Throughput,
+    accuracy_curve,
     calibration_error,
     count_parameters,
     loading_rate,
@@ -181,6 +184,14 @@ def test_time_calls_is_the_median_without_the_first(monkeypatch):
     )
     assert found == 1000 * 3
     assert next(durations, None) is None
+
+
+def test_the_curve_of_a_run_has_a_point_for_each_epoch():
+    history = [{"val_accuracy": 0.25, "train_loss": 2.0}, {"val_accuracy": 0.5}]
+    run = SimpleNamespace(epoch_ends_s=[1.5, 3.0], history=history)
+    assert accuracy_curve(run) == [(1.5, 0.25), (3.0, 0.5)]
+    with pytest.raises(ValueError, match="zip"):  # an epoch without its time
+        accuracy_curve(SimpleNamespace(epoch_ends_s=[1.5], history=history))
 
 
 def test_seconds_to_an_accuracy_are_those_of_the_first_epoch_that_has_it():
