@@ -28,7 +28,7 @@ test-browser: setup
 test-latest:
 	$(PYTHON) -m venv --clear build/latest-venv
 	$(LATEST) -m pip install --quiet --disable-pip-version-check --upgrade --editable '.[dali,teach,dev]'
-	OMP_NUM_THREADS=1 $(LATEST) -m course_utils.tools.freshness --numprocesses 2 --newest
+	OMP_NUM_THREADS=1 $(LATEST) -m course_utils.tools.report.freshness --numprocesses 2 --newest
 
 release: setup
 	$(BIN)/course release

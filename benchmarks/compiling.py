@@ -14,10 +14,10 @@ import torch
 import torch.nn.functional as F
 import typer
 
-from course_utils.measure import time_calls
-from course_utils.models import create_model
-from course_utils.recipes import channels_last
-from course_utils.tools.keeping import keep
+from course_utils.measure.timing import time_calls
+from course_utils.models.create import create_model
+from course_utils.tools.report.keep import keep
+from course_utils.training.recipes import channels_last
 
 BATCH, ROUNDS = 32, 7
 CPU = torch.device("cpu")

@@ -16,14 +16,14 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from course_utils.data import load_data
-from course_utils.hardware import describe_hardware, read_versions
-from course_utils.profiles import load_config
-from course_utils.references import list_results, read_file, read_results
-from course_utils.tools.keeping import keep
-from course_utils.tools.lessons import ROOT
-from course_utils.tools.peak_memory import PeakMemory
-from course_utils.training import fit
+from course_utils.config import load_config
+from course_utils.data.image_data import load_data
+from course_utils.files import ROOT
+from course_utils.measure.provenance import describe_hardware, read_versions
+from course_utils.results import list_results, read_file, read_results
+from course_utils.tools.report.keep import keep
+from course_utils.tools.run.peak_memory import PeakMemory
+from course_utils.training.fit import fit
 
 LAST_RUN = "build/quick/course.json"
 IMAGES, EPOCHS = (250, 500, 1000, 2000), (2, 4, 8)

@@ -15,12 +15,12 @@ import torch
 import torch.nn.functional as F
 import typer
 
-from course_utils.data import ImageData, load_data
-from course_utils.hardware import describe_hardware, read_versions
-from course_utils.measure import synchronize
-from course_utils.models import create_model
-from course_utils.profiles import Config, load_config
-from course_utils.training import fit
+from course_utils.config import Config, load_config
+from course_utils.data.image_data import ImageData, load_data
+from course_utils.measure.provenance import describe_hardware, read_versions
+from course_utils.measure.timing import synchronize
+from course_utils.models.create import create_model
+from course_utils.training.fit import fit
 
 WARMUP_STEPS = 3
 

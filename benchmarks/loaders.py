@@ -13,13 +13,14 @@ import numpy as np
 import typer
 from torch.utils.data import DataLoader
 
-from course_utils.dali import DaliLoader
-from course_utils.data import load_data
-from course_utils.hardware import describe_hardware
-from course_utils.jpegs import write_jpegs
-from course_utils.measure import loading_rate
-from course_utils.profiles import load_config
-from course_utils.transforms import seed_worker, train_transform
+from course_utils.config import load_config
+from course_utils.data.augment import train_transform
+from course_utils.data.dali import DaliLoader
+from course_utils.data.image_data import load_data
+from course_utils.data.jpegs import write_jpegs
+from course_utils.data.loaders import seed_worker
+from course_utils.measure.provenance import describe_hardware
+from course_utils.measure.timing import loading_rate
 
 SECONDS = 1.0  # of one measurement
 

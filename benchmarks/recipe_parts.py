@@ -9,12 +9,11 @@ from typing import Annotated
 import torch.nn.functional as F
 import typer
 
-from course_utils.batched import batched_loader
-from course_utils.data import ImageData, load_data
-from course_utils.profiles import load_config
-from course_utils.recipes import from_scratch
-from course_utils.tools.keeping import keep, name_data
-from course_utils.training import fit
+from course_utils.config import load_config
+from course_utils.data.image_data import ImageData, batched_loader, load_data
+from course_utils.tools.report.keep import keep, name_data
+from course_utils.training.fit import fit
+from course_utils.training.recipes import from_scratch
 
 EPOCHS = 2
 

@@ -10,12 +10,12 @@ from typing import Annotated
 
 import typer
 
-from course_utils.data import load_data
-from course_utils.measure import accuracy_curve, seconds_to
-from course_utils.profiles import load_config
-from course_utils.recipes import from_scratch
-from course_utils.tools.keeping import keep, name_data, round_curve
-from course_utils.training import fit
+from course_utils.config import load_config
+from course_utils.data.image_data import load_data
+from course_utils.tools.report.keep import keep, name_data, round_curve
+from course_utils.training.fit import fit
+from course_utils.training.recipes import from_scratch
+from course_utils.training.run import accuracy_curve, seconds_to
 
 GOAL = 0.9
 MODEL = "vgg_small"

@@ -14,10 +14,10 @@ import psutil
 from packaging.requirements import Requirement
 
 from course_utils.errors import CourseError
+from course_utils.files import ROOT
 
 __all__ = ["Finding", "check_environment", "find_package_faults"]
 
-ROOT = Path(__file__).resolve().parents[1]
 GIB = 2**30
 MIN_MEMORY, MIN_DISK = 2 * GIB, 2 * GIB
 
@@ -133,8 +133,8 @@ def _check_write_access(folder: Path) -> Finding:
 
 
 def _check_data() -> Finding:
-    from course_utils.image_sources import open_cifar10, open_folder
-    from course_utils.outlines import SHAPE_SETS
+    from course_utils.data.shape_outlines import SHAPE_SETS
+    from course_utils.data.sources import open_cifar10, open_folder
 
     dataset = os.environ.get("COURSE_DATASET") or "shapes"
     if dataset in SHAPE_SETS:
@@ -147,7 +147,7 @@ def _check_data() -> Finding:
 
 
 def _check_backbone() -> Finding:
-    from course_utils.weights import describe_backbone, read_backbone
+    from course_utils.models.backbone import describe_backbone, read_backbone
 
     try:
         read_backbone()

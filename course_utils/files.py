@@ -5,7 +5,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["replace_folder", "write_atomically"]
+__all__ = ["ROOT", "replace_folder", "write_atomically"]
+
+ROOT = Path(__file__).resolve().parents[1]  # of the repository: data/, notebooks/, course_utils/
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

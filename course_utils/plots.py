@@ -6,14 +6,18 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from torch import nn
 
-from course_utils.comparing import METRICS, Comparison, paired_difference
-from course_utils.training import Run
+from course_utils.measure.memory import count_parameters
+from course_utils.models.freeze import list_frozen
+from course_utils.training.compare import METRICS, Comparison, paired_difference
+from course_utils.training.run import Run
 
 __all__ = [
     "COLOURS",
     "plot_against_parameters",
     "plot_confusion",
+    "plot_cuts",
     "plot_images",
     "plot_learning_curves",
     "plot_paired",
@@ -186,3 +190,31 @@ def plot_confusion(counts: np.ndarray, class_names: Sequence[str], title: str) -
     axis.set(xlabel="predicted class", ylabel="true class", title=title)
     figure.colorbar(image, label="images", shrink=0.8)
     return figure
+
+
+def plot_cuts(model: nn.Module, cuts: Mapping[str, str], title: str) -> Axes:
+    """Draw each cut as a row of the model's children that have parameters: frozen ones are grey.
+
+    Args:
+        cuts: name of a scheme to the first child that it trains.
+
+    Raises:
+        CourseError: no child of that name.
+    """
+    sizes = {name: count_parameters(child) for name, child in model.named_children()}
+    sizes = {name: size for name, size in sizes.items() if size}
+    _, axis = plt.subplots(figsize=(8, 0.4 + 0.75 * len(cuts)))
+    for row, first_trained in enumerate(cuts.values()):
+        frozen = list_frozen(model, first_trained)
+        for column, (name, size) in enumerate(sizes.items()):
+            box, ink = ("#dddddd", "black") if name in frozen else (COLOURS[0], "white")
+            axis.barh(-row, 0.94, left=column, height=0.7, color=box)
+            place = {"ha": "center", "va": "center", "fontsize": 8, "color": ink}
+            axis.text(column + 0.47, -row, f"{name}\n{size:,}", **place)
+        share = 1 - sum(sizes.get(name, 0) for name in frozen) / sum(sizes.values())
+        axis.text(len(sizes) + 0.1, -row, f"{share:.1%} trained", va="center")
+    axis.set_yticks([-row for row in range(len(cuts))], list(cuts))
+    axis.set(xlim=(0, len(sizes) + 1.4), xticks=[], title=title)
+    axis.grid(False)
+    axis.spines[["left", "bottom"]].set_visible(False)
+    return axis

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from course_utils.data import ImageData, load_data
-from course_utils.profiles import Config, load_config
+from course_utils.config import Config, load_config
+from course_utils.data.image_data import ImageData, load_data
 from tests.ports import give_kernels_ports_of_their_own
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -21,11 +21,11 @@ from torch.optim import SGD
 from torch.utils.checkpoint import checkpoint
 from torchvision.transforms import v2
 
-from course_utils.dali import DaliLoader, has_dali
-from course_utils.freezing import freeze_before
-from course_utils.jpegs import write_jpegs
-from course_utils.schedules import warmup_cosine
-from course_utils.training import fit
+from course_utils.data.dali import DaliLoader, has_dali
+from course_utils.data.jpegs import write_jpegs
+from course_utils.models.freeze import freeze_before
+from course_utils.training.fit import fit
+from course_utils.training.schedules import warmup_cosine
 
 CLASSES = 10
 SMOOTHING = 0.2

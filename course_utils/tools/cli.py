@@ -12,9 +12,10 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from course_utils.errors import CourseError
-from course_utils.tools import teaching
-from course_utils.tools.lessons import ROOT, find_lessons, format_lesson_map
-from course_utils.tools.lessons import select_lessons as select
+from course_utils.files import ROOT
+from course_utils.tools.run.lessons import find_lessons, format_lesson_map
+from course_utils.tools.run.lessons import select_lessons as select
+from course_utils.tools.teach import commands
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 console = Console(highlight=False)
@@ -89,14 +90,14 @@ def run(
     if not 0 < time_limit < math.inf:
         raise CourseError(f"--time-limit {time_limit}: give minutes above 0")
 
-    from course_utils.image_sources import NAMED
-    from course_utils.profiles import load_config
-    from course_utils.references import RESULTS
-    from course_utils.tools import results
+    from course_utils.config import load_config
+    from course_utils.data.sources import NAMED
+    from course_utils.results import RESULTS
     from course_utils.tools.interrupts import ending_on_interrupt
-    from course_utils.tools.planning import Plan, parse_parameters
-    from course_utils.tools.running import run_lessons
-    from course_utils.tools.storing import store_outputs
+    from course_utils.tools.run import save_results as results
+    from course_utils.tools.run.plan import Plan, parse_parameters
+    from course_utils.tools.run.runner import run_lessons
+    from course_utils.tools.run.store_outputs import store_outputs
 
     parameters = parse_parameters(parameter or [])
     config = load_config(profile, dataset=dataset, first_seed=first_seed)
@@ -142,15 +143,15 @@ def report(
 ) -> None:
     """Turn course.json into one self-contained page."""
     if readme:
-        from course_utils.references import RESULTS
-        from course_utils.tools.headlines import update_readme
+        from course_utils.results import RESULTS
+        from course_utils.tools.report.readme import update_readme
 
         update_readme(ROOT / "README.md", find_lessons(), RESULTS)
         console.print(f"results: {ROOT / 'README.md'}", soft_wrap=True)
         return
 
-    from course_utils.profiles import load_config
-    from course_utils.tools.reporting import write_report
+    from course_utils.config import load_config
+    from course_utils.tools.report.report import write_report
 
     page = write_report(build.resolve() / load_config(profile).profile)
     console.print(f"report: {page}", soft_wrap=True)
@@ -163,9 +164,9 @@ def pretrain(
     ] = 0,
 ) -> None:
     """Make the pretrained backbone again, in place of the one in data/weights (git keeps that)."""
-    from course_utils.tools import pretraining
+    from course_utils.models.backbone import WEIGHTS
+    from course_utils.tools import pretrain as pretraining
     from course_utils.tools.interrupts import ending_on_interrupt
-    from course_utils.weights import WEIGHTS
 
     os.environ.setdefault("COURSE_RUNS_DIR", str(DEFAULT_BUILD / "pretrain"))
     interrupted = "course: interrupted; the backbone is the one that was there"
@@ -178,7 +179,7 @@ def pretrain(
     )
 
 
-app.add_typer(teaching.app)
+app.add_typer(commands.app)
 
 
 def main() -> None:

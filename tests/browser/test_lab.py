@@ -6,8 +6,8 @@ import nbformat
 import pytest
 from playwright.sync_api import expect
 
-from course_utils.tools.lessons import find_lessons
-from course_utils.tools.releasing import release
+from course_utils.tools.run.lessons import find_lessons
+from course_utils.tools.teach.release import release
 from tests.exercises.test_exercises import read_exercises
 
 RUN_LIMIT_MS = 240_000  # guards against a hang, not measurements

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from course_utils.tools.lessons import find_lessons
-from course_utils.tools.site import write_site
-from course_utils.tools.slides import write_slides
+from course_utils.tools.run.lessons import find_lessons
+from course_utils.tools.teach.site import write_site
+from course_utils.tools.teach.slides import write_slides
 
 LESSONS = find_lessons()
 LEAST_SCALE = 0.7  # of a slide's text: 22 px drawn as 15

@@ -27,7 +27,7 @@ class Adapter(nn.Module):
 
 ADAPT = """
 from peft import LoraConfig, get_peft_model
-from course_utils.freezing import freeze_before
+from course_utils.models.freeze import freeze_before
 
 def adapt(model, rank):
     {first}

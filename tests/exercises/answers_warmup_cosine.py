@@ -24,7 +24,7 @@ TRAIN = """
 import math
 from torch import nn
 from torch.optim import SGD
-from course_utils.schedules import warmup_cosine
+from course_utils.training.schedules import warmup_cosine
 
 def train_with_schedule(model, dataset, loader, epochs, peak_lr):
     optimizer = SGD(model.parameters(), lr=peak_lr)

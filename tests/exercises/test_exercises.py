@@ -18,7 +18,7 @@ import pytest
 import torch
 from nbgrader.preprocessors import ClearSolutions
 
-from course_utils.checks import CheckFailed
+from course_utils.exercises.checking import CheckFailed
 from tests.conftest import find_notebooks
 
 HERE = Path(__file__).parent

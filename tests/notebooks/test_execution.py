@@ -9,14 +9,14 @@ import nbformat
 import papermill
 import pytest
 
+from course_utils.config import load_config
 from course_utils.errors import CourseError
-from course_utils.profiles import load_config
-from course_utils.tools.executing import execute_lesson
-from course_utils.tools.lessons import find_lessons
-from course_utils.tools.planning import Plan
-from course_utils.tools.running import run_lessons
+from course_utils.tools.run.execute import execute_lesson
+from course_utils.tools.run.lessons import find_lessons
+from course_utils.tools.run.plan import Plan
+from course_utils.tools.run.runner import run_lessons
 from tests.conftest import ROOT
-from tests.unit.test_data import write_images
+from tests.unit.data.test_image_data import write_images
 
 LESSONS = {lesson.path: lesson for lesson in find_lessons()}
 TIME_LIMIT_S = 300  # a guard against a hang, not a measurement

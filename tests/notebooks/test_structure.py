@@ -7,7 +7,7 @@ from collections import defaultdict
 import nbformat
 import pytest
 
-from course_utils.tools.lessons import MEMORY_LIMIT_BYTES
+from course_utils.tools.run.lessons import MEMORY_LIMIT_BYTES
 from tests.conftest import find_notebooks
 
 HEADINGS = [

@@ -10,9 +10,9 @@ import nbformat
 import pytest
 from rich.console import Console
 
-from course_utils.profiles import load_config
-from course_utils.tools.lessons import find_lessons
-from course_utils.tools.planning import Plan
+from course_utils.config import load_config
+from course_utils.tools.run.lessons import find_lessons
+from course_utils.tools.run.plan import Plan
 
 START_LIMIT_S = 90  # a guard against a hang, not a measurement
 ABOUT = {"question": "?", "technique": "t", "seam": "s", "minutes": 1, "budget_s": 10}

@@ -12,11 +12,11 @@ import time
 import psutil
 import pytest
 
-from course_utils import references
+from course_utils import results as references
 from course_utils.files import write_atomically
-from course_utils.references import list_results, read_results
+from course_utils.results import list_results, read_results
 from course_utils.tools import cli
-from tests.unit.test_data import write_images
+from tests.unit.data.test_image_data import write_images
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_full_disk_in_the_middle_is_one_line(course, monkeypatch):
             raise OSError(28, "No space left on device", "course.json")
         write_atomically(path, text)
 
-    monkeypatch.setattr("course_utils.tools.running.write_atomically", refuse_the_result)
+    monkeypatch.setattr("course_utils.tools.run.runner.write_atomically", refuse_the_result)
     assert_one_line(course("run", "--profile", "smoke"), "No space left on device")
 
 

@@ -6,7 +6,7 @@ import torch
 
 from course_utils import environment
 from course_utils.environment import Finding, check_environment, find_package_faults, read_lock
-from course_utils.weights import BACKBONE, read_backbone, write_backbone
+from course_utils.models.backbone import BACKBONE, read_backbone, write_backbone
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_a_backbone_that_does_not_match_its_checksum(findings, monkeypatch, tmp_
     write_backbone({"conv1.weight": torch.zeros(1)}, {}, tmp_path)
     (tmp_path / f"{BACKBONE}.safetensors").write_bytes(b"something else")
     refused = partial(read_backbone, tmp_path)
-    monkeypatch.setattr("course_utils.weights.read_backbone", refused)
+    monkeypatch.setattr("course_utils.models.backbone.read_backbone", refused)
     found = findings()["Backbone"]
     assert "sha256 differs" in found.detail
     assert found.cure.startswith("restore it with `git checkout data/weights`")

@@ -17,7 +17,7 @@ def test_heavy_packages_wait_until_they_are_needed(module):
 def test_augmenting_asks_nobody_for_news(offline_environment):
     """The import of albumentations would look for a newer version, and warn where it cannot."""
     code = (
-        "from course_utils.transforms import train_transform; "
+        "from course_utils.data.augment import train_transform; "
         "train_transform((0.5,) * 3, (0.2,) * 3)"
     )
     environment = os.environ | offline_environment

@@ -6,18 +6,18 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from course_utils.comparing import Comparison
 from course_utils.errors import CourseError
-from course_utils.freezing import plot_cuts
-from course_utils.models import create_model
+from course_utils.models.create import create_model
 from course_utils.plots import (
     COLOURS,
     plot_against_parameters,
     plot_confusion,
+    plot_cuts,
     plot_images,
     plot_paired,
 )
-from course_utils.training import Run
+from course_utils.training.compare import Comparison
+from course_utils.training.run import Run
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,217 @@
+"""Data: `load_data` makes the splits of a data set, `ImageData` serves batches of them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from course_utils.config import Config
+from course_utils.data.augment import flip_and_shift, train_transform
+from course_utils.data.loaders import BatchDataset, seed_worker
+from course_utils.data.shape_outlines import SHAPE_SETS
+from course_utils.data.shapes import make_shapes
+from course_utils.data.sources import open_cifar10, open_folder
+from course_utils.errors import CourseError
+
+__all__ = ["ImageData", "Images", "batched_loader", "load_data", "split_stratified"]
+
+SPLIT_SEED = 0  # the split is made once: run seeds change initial weights and order, not the data
+
+
+@dataclass(frozen=True)
+class Images(Dataset):
+    """Images in memory: ``images`` ``(N, H, W, 3)`` uint8, ``targets`` ``(N,)`` int64."""
+
+    images: np.ndarray
+    targets: np.ndarray
+    transform: Callable | None = None
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        image = self.images[index]
+        if self.transform is not None:
+            image = self.transform(image=image)["image"]
+        return image, int(self.targets[index])
+
+
+@dataclass(frozen=True)
+class ImageData:
+    """The splits of one data set, and the loaders over them.
+
+    ``mean`` and ``std`` are those of the training split's channels, in units of 255.
+    ``open_test`` reads the test split; only the last lesson calls it.
+    """
+
+    name: str
+    class_names: tuple[str, ...]
+    train: Images
+    val: Images
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    open_test: Callable[[], Images]
+    batch_size: int
+    num_workers: int
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.class_names)
+
+    def train_loader(self, seed: int = 0, **options) -> DataLoader:
+        """Shuffled, augmented batches ``(images (B, 3, H, W) float32, targets (B,) int64)``.
+
+        Order and augmentations are decided by ``seed``; the last batch is dropped if it is not
+        full (BatchNorm needs more than one image). ``options`` go to the `DataLoader`.
+        """
+        transform = train_transform(self.mean, self.std, seed)
+        defaults = {
+            "batch_size": min(self.batch_size, len(self.train)),
+            "shuffle": True,
+            "drop_last": True,
+            "num_workers": self.num_workers,
+            "worker_init_fn": seed_worker,
+            "generator": torch.Generator().manual_seed(seed),
+        }
+        return DataLoader(
+            Images(self.train.images, self.train.targets, transform), **defaults | options
+        )
+
+    def plain_loader(self, seed: int = 0) -> DataLoader:
+        """As `train_loader`, in the same order, but never augmented: where augmentation would hide
+        what another remedy against overfitting does.
+        """
+        return self._batches(self.train).loader(
+            min(self.batch_size, len(self.train)),
+            shuffle=True,
+            drop_last=True,
+            generator=torch.Generator().manual_seed(seed),
+        )
+
+    def eval_loader(self, images: Images | None = None) -> DataLoader:
+        """Batches of the validation split (or of ``images``), in order, never augmented."""
+        return self._batches(images or self.val).loader(batch_size=256)
+
+    def _batches(self, images: Images) -> BatchDataset:
+        return BatchDataset(images.images, images.targets, self.mean, self.std)
+
+    def take_train(self, num_images: int) -> "ImageData":
+        """The same data with the first ``num_images`` training images only, classes in proportion.
+
+        Raises:
+            CourseError: when a class would be left without an image.
+        """
+        num_images = max(0, num_images)
+        images, targets = self.train.images[:num_images], self.train.targets[:num_images]
+        if len(np.unique(targets)) < self.num_classes:
+            raise CourseError(
+                f"{num_images} training images leave a class out of {self.num_classes}: take more"
+            )
+        return replace(self, train=Images(images, targets))
+
+    def describe(self) -> str:
+        """One line: sizes, classes and shape."""
+        return (
+            f"{self.name}: {len(self.train):,} training and {len(self.val):,} validation images "
+            f"of {self.num_classes} classes, {' × '.join(map(str, self.train.images.shape[1:]))}"
+        )
+
+
+def batched_loader(data: ImageData, seed: int = 0, batch_size: int | None = None) -> DataLoader:
+    """Shuffled batches as from `ImageData.train_loader`, flipped and shifted a batch at a time.
+
+    Batches are ``(images (B, 3, H, W) float32, targets (B,) int64)`` and lie in memory as
+    channels-last. The order is that of ``data.train_loader(seed)``, the augmentation is another:
+    `flip_and_shift`, nothing else. A last batch that is not full is dropped.
+
+    Args:
+        seed: of the order, and of the augmentations.
+        batch_size: B; None: that of ``data``.
+    """
+    augment = partial(flip_and_shift, generator=torch.Generator().manual_seed(seed))
+    batches = BatchDataset(data.train.images, data.train.targets, data.mean, data.std, augment)
+    size = min(batch_size or data.batch_size, len(batches))
+    order = torch.Generator().manual_seed(seed)
+    return batches.loader(size, shuffle=True, drop_last=True, generator=order)
+
+
+def split_stratified(
+    targets: np.ndarray, num_train: int | None, num_val: int, seed: int = SPLIT_SEED
+) -> tuple[np.ndarray, np.ndarray]:
+    """Indices of a training and a validation split, disjoint, in the classes' own proportions.
+
+    Every image gets its random rank within its class, divided by the class's size. In the order
+    of these ranks any stretch holds the classes in proportion: validation is the first stretch,
+    training the next one.
+
+    Args:
+        targets: ``(N,)`` int, one class index an image.
+        num_train: images to train on; None: all that validation, at most a tenth, leaves.
+        num_val: images to validate on. With fewer images than asked for, both parts shrink alike.
+
+    Raises:
+        CourseError: when a class would be missing from either split.
+    """
+    rng = np.random.default_rng(seed)
+    rank = np.empty(len(targets))
+    for label in np.unique(targets):
+        members = np.flatnonzero(targets == label)
+        rank[members] = (rng.permutation(len(members)) + rng.random()) / len(members)
+    order = np.argsort(rank, kind="stable")
+    if num_train is None:
+        num_val = min(num_val, len(targets) // 10)
+        num_train = len(targets) - num_val
+    asked = num_train + num_val
+    if asked > len(targets):
+        num_val = num_val * len(targets) // asked
+        num_train = len(targets) - num_val
+    val, train = order[:num_val], order[num_val : num_val + num_train]
+    classes = len(np.unique(targets))
+    if min(len(np.unique(targets[part])) for part in (train, val)) < classes:
+        raise CourseError(
+            f"{len(train)} training and {len(val)} validation images leave a class out of "
+            f"{classes}: use more images, or a profile that takes more"
+        )
+    return train, val
+
+
+def load_data(config: Config) -> ImageData:
+    """Read the data set of ``config`` and split it, once and stratified, into train and validation.
+
+    Raises:
+        CourseError: unknown data set; a folder, an archive or an image that cannot be used.
+    """
+    if config.dataset in SHAPE_SETS:
+        class_names = tuple(SHAPE_SETS[config.dataset])
+        num_train = 50_000 if config.num_train is None else config.num_train
+        pool = make_shapes(num_train + config.num_val, shape_set=config.dataset)
+        targets, pick = pool[1], lambda index: pool[0][index]
+
+        def open_test() -> Images:
+            return Images(*make_shapes(2000, split="test", shape_set=config.dataset))
+    else:
+        opener = (
+            open_cifar10 if config.dataset == "cifar10" else partial(open_folder, config.dataset)
+        )
+        class_names, targets, pick = opener(split="train")
+
+        def open_test() -> Images:
+            _, test_targets, pick_test = opener(split="test")
+            return Images(pick_test(np.arange(len(test_targets))), test_targets)
+
+    train_index, val_index = split_stratified(targets, config.num_train, config.num_val)
+    images = pick(train_index)
+    return ImageData(
+        name=config.dataset,
+        class_names=class_names,
+        train=Images(images, targets[train_index]),
+        val=Images(pick(val_index), targets[val_index]),
+        mean=tuple((images.mean((0, 1, 2)) / 255).tolist()),
+        std=tuple((images.std((0, 1, 2)) / 255).tolist()),
+        open_test=open_test,
+        batch_size=config.batch_size,
+        num_workers=config.num_workers,
+    )

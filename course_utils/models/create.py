@@ -1,0 +1,69 @@
+"""Models by name: ours, torchvision's and timm's."""
+
+from torch import nn
+
+from course_utils.errors import CourseError
+from course_utils.models.plain import PLAIN_STACKS, make_plain_stack
+from course_utils.models.resnet_tiny import make_resnet_tiny
+
+__all__ = ["create_model"]
+
+
+def create_model(name: str, num_classes: int, pretrained: bool = False) -> nn.Module:
+    """A network that maps images ``(N, 3, H, W)`` to logits ``(N, num_classes)``.
+
+    Args:
+        name: ``"resnet_tiny"`` (ours: 0.46 million parameters, made for 32×32 images and two
+            cores), ``"vgg_tiny"`` and ``"vgg_small"`` (ours, plain stacks of convolutions for
+            short and for longer trainings from scratch), ``"resnet18"`` (torchvision's), or
+            ``"timm/<name>"`` for any name of ``timm.list_models()``.
+        num_classes: of the last layer, which is always new.
+        pretrained: start from weights trained on other images (ours come with the course, those
+            of torchvision and timm are downloaded once); False: random weights.
+
+    Raises:
+        CourseError: unknown name; pretrained weights that are not to be had, or not the ones
+            their checksum names. Never a silent fall-back to random weights.
+    """
+    if name == "resnet_tiny":
+        return make_resnet_tiny(num_classes, pretrained)
+    if name in PLAIN_STACKS:
+        if pretrained:
+            raise CourseError(f"{name} has no pretrained weights: use resnet_tiny, or none")
+        return make_plain_stack(num_classes, *PLAIN_STACKS[name])
+    try:
+        if name == "resnet18":
+            return _torchvision_resnet18(num_classes, pretrained)
+        if name.startswith("timm/"):
+            return _timm_model(name.removeprefix("timm/"), num_classes, pretrained)
+    except (OSError, RuntimeError) as error:
+        if not pretrained:
+            raise
+        raise CourseError(
+            f"pretrained weights of {name} could not be fetched ({_first_line(error)}): connect "
+            "to a network once (they are cached), or use pretrained=False"
+        ) from None
+    raise CourseError(
+        f"no model {name!r}: use resnet_tiny, vgg_tiny, vgg_small, resnet18 or timm/<a timm name>"
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _torchvision_resnet18(num_classes: int, pretrained: bool) -> nn.Module:
+    from torchvision.models import ResNet18_Weights, resnet18
+
+    model = resnet18(weights=ResNet18_Weights.DEFAULT if pretrained else None)
+    model.fc = nn.Linear(model.fc.in_features, num_classes)
+    return model
+
+
+def _timm_model(name: str, num_classes: int, pretrained: bool) -> nn.Module:
+    import timm
+
+    if not timm.is_model(name):
+        near = ", ".join(timm.list_models(f"{name[:6]}*")[:3]) or "timm.list_models() lists them"
+        raise CourseError(f"timm has no model {name!r} (some near: {near})")
+    return timm.create_model(name, pretrained=pretrained, num_classes=num_classes)

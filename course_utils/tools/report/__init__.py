@@ -1,0 +1,1 @@
+"""The report, the README's table, and what is kept in data/results."""

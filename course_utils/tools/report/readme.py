@@ -1,0 +1,155 @@
+"""``course report --readme``: the README's table of results, made from ``data/results``.
+
+What it shows of a lesson stands in the ``headline`` of its metadata, a list of
+``{"comparison": …, "arm": …}`` (the arm against the comparison's first one) and
+``{"claim": "its text"}``, each with a ``"label"`` where these names do not say enough.
+"""
+
+import re
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+from course_utils.data.shape_outlines import SHAPE_SETS
+from course_utils.errors import CourseError
+from course_utils.files import write_atomically
+from course_utils.results import list_results, read_file, read_results, values_by_arm
+from course_utils.tools.run.lessons import Lesson, escape_cell
+from course_utils.training.compare import paired_difference
+from course_utils.training.run import seconds_to
+
+__all__ = ["format_race", "format_section", "replace_section", "update_readme"]
+
+BEGIN = "<!-- results: course report --readme -->"
+END = "<!-- end of results -->"
+RACE = "time_to_accuracy_2cores.json"  # by benchmarks/time_to_accuracy.py
+NONE_YET = (
+    "No results are kept yet: `course run --profile quick --save-results quick_shapes_2cores` "
+    "measures them."
+)
+
+
+def read_result_sets(folder: Path) -> list[dict]:
+    """All results of lessons in ``folder``, those on the embedded data first.
+
+    Raises:
+        CourseError: a file there is damaged.
+    """
+    found = [read_results(name, folder) for name in list_results(folder)]
+    return sorted(found, key=lambda results: results["dataset"] not in SHAPE_SETS)
+
+
+def _describe_arm(headline: dict, runs: Sequence[dict]) -> tuple[str, str]:
+    comparison, arm = headline["comparison"], headline["arm"]
+    values = values_by_arm([run for run in runs if run["comparison"] == comparison])
+    baseline = next(iter(values), None)
+    found = paired_difference(values[baseline], values[arm])
+    width = f"{found.span(100)}, {found.n} seeds" if found.n > 1 else "one seed, no interval"
+    measured = f"{100 * found.mean:+.2f} points ({width}): {found.verdict()}"
+    return f"{arm} against {baseline} ({comparison})", measured
+
+
+def _describe_claim(headline: dict, claims: Sequence[dict]) -> tuple[str, str]:
+    claim = {claim["text"]: claim for claim in claims}[headline["claim"]]
+    measured = "holds" if claim["holds"] else "does not hold"
+    return claim["text"], measured + ("" if claim["value"] is None else f" ({claim['value']})")
+
+
+def _describe(headline: dict, entry: dict) -> tuple[str, str] | None:
+    """What a headline is about and what was measured, or None where a lesson did not do it."""
+    try:
+        if "claim" in headline:
+            return _describe_claim(headline, entry["claims"])
+        return _describe_arm(headline, entry["runs"])
+    except (KeyError, ValueError):  # no such claim, comparison or arm, or no seed in common
+        return None
+
+
+def _make_row(lesson: Lesson, headline: dict, sets: Sequence[dict]) -> str:
+    entries = [[x for x in results["lessons"] if x["name"] == lesson.name] for results in sets]
+    found = [_describe(headline, entry[0]) if entry else None for entry in entries]
+    if any(entries) and not any(found):
+        raise CourseError(
+            f"{lesson.name}: no results have anything for its headline {headline}: correct it in "
+            "the notebook's metadata, or save the results again"
+        )
+    own = next((what for what, _ in filter(None, found)), headline.get("claim"))
+    what = headline.get("label") or own or headline.get("arm", "")
+    measured = [cell[1] if cell else "–" for cell in found]
+    link = f"[{lesson.name}](notebooks/{lesson.path.name})"
+    return f"| {' | '.join([link, *map(escape_cell, [what, *measured])])} |"
+
+
+def _describe_provenance(results: dict) -> str:
+    hardware, versions = results["hardware"], results["versions"]
+    packages = ", ".join(f"{name} {versions[name]}" for name in ("torch", "lightning"))
+    return (
+        f"- `{results['name']}`: `{results['command']}`; data {results['dataset']}, seeds from "
+        f"{results['first_seed']}; {hardware['cpu']}, {hardware['cores']} cores, "
+        f"{hardware['gpu'] or 'no GPU'}, {hardware['system']}; Python {versions['python']}, "
+        f"{packages}; commit {results['commit']}"
+    )
+
+
+def format_headlines(lessons: Sequence[Lesson], sets: Sequence[dict]) -> str:
+    """Table and provenance in Markdown: a row a headline, a column a set of results.
+
+    Raises:
+        CourseError: a headline that no results of its lesson know.
+    """
+    if not sets:
+        return NONE_YET
+    names = [f"`{results['name']}`" for results in sets]
+    rows = [_make_row(x, headline, sets) for x in lessons for headline in x.headline]
+    head = [f"| {' | '.join(['lesson', 'what', *names])} |", "|---" * (2 + len(sets)) + "|"]
+    return "\n".join([*head, *rows, "", *map(_describe_provenance, sets)])
+
+
+def format_race(race: dict) -> str:
+    """Who reaches the accuracy at which a published recipe ends, and when, in one sentence."""
+    theirs, ours = (
+        statistics.median(seconds_to(race["goal"], curve) for curve in race["curves"][who])
+        for who in ("published", "ours")
+    )
+    hardware = race["hardware"]
+    return (
+        f"Time to accuracy on {race['dataset']}: a published recipe ends at "
+        f"{100 * race['goal']:.1f} % after {theirs:.0f} s (one training); the one "
+        f"of lesson 12 is there after {ours:.1f} s, in 1/{theirs / ours:.0f} of the time "
+        f"(median of {len(race['curves']['ours'])} seeds; `{race['command']}`; "
+        f"{hardware['cpu']}, {hardware['cores']} cores, torch "
+        f"{race['versions']['torch']}, commit {race['commit']})."
+    )
+
+
+def format_section(lessons: Sequence[Lesson], folder: Path) -> str:
+    """All that the README shows of the results in ``folder``.
+
+    Raises:
+        CourseError: a headline that no results of its lesson know; a damaged file.
+    """
+    section = format_headlines(lessons, read_result_sets(folder))
+    race = folder / RACE
+    return f"{section}\n\n{format_race(read_file(race))}" if race.exists() else section
+
+
+def replace_section(text: str, section: str) -> str:
+    """The README's ``text`` with ``section`` between the two markers.
+
+    Raises:
+        CourseError: the markers are not there.
+    """
+    between = re.compile(f"(?<={re.escape(BEGIN)}\n).*?(?={re.escape(END)})", re.DOTALL)
+    if not between.search(text):
+        raise CourseError(f"the README has no lines {BEGIN} and {END}: put them around its table")
+    return between.sub(lambda _: f"{section}\n", text, count=1)
+
+
+def update_readme(readme: Path, lessons: Sequence[Lesson], folder: Path) -> None:
+    """Put the table that the results in ``folder`` give into the file ``readme``.
+
+    Raises:
+        CourseError: as the functions above.
+    """
+    section = format_section(lessons, folder)
+    write_atomically(readme, replace_section(readme.read_text(encoding="utf-8"), section))

@@ -1,0 +1,81 @@
+"""``course report``: one static, self-contained page from ``course.json``."""
+
+import io
+import json
+from itertools import groupby
+from pathlib import Path
+
+import jinja2
+import matplotlib
+from markupsafe import Markup
+
+from course_utils.errors import CourseError
+from course_utils.files import write_atomically
+from course_utils.results import values_by_arm
+from course_utils.tools.report.freshness import read_freshness
+from course_utils.training.compare import METRICS
+
+__all__ = ["write_report"]
+
+
+def _draw_comparison(name: str, runs: list[dict]) -> Markup:
+    """The paired differences of one comparison as inline SVG."""
+    import matplotlib.pyplot as plt
+
+    from course_utils.plots import plot_paired
+
+    metric = next(iter(METRICS))
+    values = values_by_arm(runs, metric)
+    seeds = len(next(iter(values.values())))
+    if not seeds:
+        return Markup("<p>{}: no seed was trained in every arm</p>").format(name)
+    axis = plot_paired(values, metric, f"{name} · {seeds} seed(s)")
+    drawn = io.StringIO()
+    axis.figure.savefig(drawn, format="svg", metadata={"Date": None})
+    plt.close(axis.figure)
+    return Markup(drawn.getvalue()[drawn.getvalue().index("<svg") :])
+
+
+def _prepare_lesson(entry: dict) -> dict:
+    named = [run for run in entry["runs"] if run["comparison"]]
+    groups = groupby(sorted(named, key=lambda r: r["comparison"]), key=lambda r: r["comparison"])
+    plots = [_draw_comparison(name, list(runs)) for name, runs in groups]
+    return entry | {"plots": plots}
+
+
+def write_report(folder: Path) -> Path:
+    """Read ``folder/course.json``, write ``folder/report.html`` and return its path.
+
+    Raises:
+        CourseError: there is no run to report on.
+    """
+    source = folder / "course.json"
+    try:
+        course = json.loads(source.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CourseError(f"no {source}: run the lessons first, with course run") from None
+    except ValueError as error:
+        raise CourseError(f"{source} is damaged ({error}): run course run --force") from None
+    freshness = read_freshness()
+    matplotlib.use("agg")
+    from course_utils.plots import use_style
+
+    use_style()
+    matplotlib.rcParams["svg.hashsalt"] = "course"  # the same run gives the same bytes
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    try:
+        page = environment.get_template("report.html").render(
+            course=course,
+            lessons=[_prepare_lesson(entry) for entry in course["lessons"]],
+            freshness=freshness,
+        )
+    except (KeyError, TypeError, jinja2.UndefinedError) as error:
+        raise CourseError(f"{source} is damaged (no {error}): run course run --force") from None
+    write_atomically(folder / "report.html", page)
+    return folder / "report.html"

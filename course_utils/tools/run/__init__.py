@@ -1,0 +1,1 @@
+"""Execute lessons, and keep what they measured."""

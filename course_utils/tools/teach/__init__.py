@@ -1,0 +1,1 @@
+"""For students and instructors: exercises, grading, release, slides, site."""

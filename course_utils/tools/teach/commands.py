@@ -1,0 +1,158 @@
+"""The commands of students and instructors; as thin as the others in ``cli``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from course_utils.errors import CourseError
+from course_utils.files import ROOT
+from course_utils.tools.run.lessons import find_lessons, select_lessons
+
+__all__ = ["app"]
+
+app = typer.Typer()
+console = Console(highlight=False)
+INTERRUPTED = "course: interrupted; the lessons above are checked"
+BUILD = ROOT / "build"
+TimeLimit = Annotated[float, typer.Option(help="seconds for one cell", min=1, max=86400)]
+Memory = Annotated[float, typer.Option(help="GiB for one notebook (Linux)", min=3, max=4096)]
+
+
+def _print_results(results: list) -> None:
+    for result in results:
+        sign, colour = ("✗", "red") if result.message else ("✓", "green")
+        line = f"  {sign} {result.exercise} ({result.points} of {result.out_of}): "
+        console.print(
+            line + (result.message or "passed"), style=colour, markup=False, soft_wrap=True
+        )
+
+
+@app.command()
+def lab(
+    port: Annotated[
+        int, typer.Option(help="on the loopback; 0: any free one", min=0, max=65535)
+    ] = 8888,
+    browser: Annotated[bool, typer.Option(help="open a browser")] = True,
+) -> None:
+    """Open JupyterLab on the lessons: reachable from this machine only, behind a token."""
+    from course_utils.tools.teach.lab import open_lab
+
+    open_lab(port, browser)
+
+
+@app.command()
+def check(
+    notebooks: Annotated[
+        list[str] | None, typer.Argument(help="numbers, names or files; all lessons if none")
+    ] = None,
+    time_limit: TimeLimit = 60,
+    memory: Memory = 6,
+) -> None:
+    """Check your exercises: passed, or what is wrong; what your code prints is not shown."""
+    from course_utils.tools.interrupts import ending_on_interrupt
+    from course_utils.tools.teach import check as grading
+    from course_utils.tools.teach import progress
+    from course_utils.tools.teach.exercises import find_exercises
+
+    lessons, folder = find_exercises(), BUILD / "progress"
+    all_passed, limits = True, grading.Limits(time_limit, memory)
+    for word in notebooks or [lesson.name for lesson in lessons]:
+        try:
+            path = Path(word)
+            if path.suffix != ".ipynb":
+                [path] = [lesson.path for lesson in select_lessons([word], find_lessons())]
+            notebook = grading.read_submission(path)
+            lesson = grading.identify_lesson(path, lessons)
+            key = progress.find_key(notebook, lesson)
+            console.print(lesson.name, style="bold")
+            results = progress.load_results(folder, lesson.name, key)
+            if results is None:
+                with ending_on_interrupt(console, INTERRUPTED):
+                    results = grading.check_notebook(notebook, lesson, limits)
+                progress.store_results(folder, lesson.name, key, results)
+            _print_results(results)
+            all_passed &= not any(result.message for result in results)
+        except CourseError as error:  # the other notebooks are checked all the same
+            console.print(f"  ✗ {error}", style="red", markup=False, soft_wrap=True)
+            all_passed = False
+    console.print(progress.make_progress_table(lessons, folder))
+    raise typer.Exit(0 if all_passed else 1)
+
+
+@app.command()
+def grade(
+    submissions: Annotated[Path, typer.Argument(help="folder of <student>/<lesson>.ipynb")],
+    output: Annotated[Path, typer.Option(help="table of all results, CSV")] = BUILD / "grades.csv",
+    time_limit: TimeLimit = 60,
+    memory: Memory = 6,
+) -> None:
+    """Check the notebooks of many students; a bad one is reported and stops no other."""
+    from course_utils.tools.interrupts import ending_on_interrupt
+    from course_utils.tools.teach import grade as grading
+    from course_utils.tools.teach.exercises import find_exercises
+
+    def show(graded: list[grading.Graded]) -> None:
+        last = graded[-1]
+        points = last.problem or f"{last.points} of {last.out_of} points"
+        console.print(f"{last.student} · {last.lesson}: {points}", soft_wrap=True, markup=False)
+        grading.write_grades(graded, output)  # now: an interruption loses nothing
+
+    limits = grading.Limits(time_limit, memory)
+    with ending_on_interrupt(console, f"course: interrupted; graded so far: {output}"):
+        graded = grading.grade_submissions(submissions, find_exercises(), limits, show)
+    console.print(f"what happened to each exercise: {output}", soft_wrap=True)
+    raise typer.Exit(1 if any(entry.problem for entry in graded) else 0)
+
+
+@app.command()
+def release(
+    output: Annotated[Path, typer.Option(help="folder for the students' course")] = BUILD
+    / "student",
+    colab: Annotated[str, typer.Option(help="git address that Google Colab installs from")] = "",
+) -> None:
+    """Write the students' course: stubs for solutions, nothing else changed."""
+    from course_utils.tools.teach import release as releasing
+
+    folder = releasing.release(find_lessons(), output.resolve(), colab)
+    console.print(f"the students' course: {folder} (its README says how to begin)", soft_wrap=True)
+
+
+@app.command()
+def slides(
+    lessons: Annotated[list[str], typer.Argument(help="numbers or names")],
+    output: Annotated[Path, typer.Option(help="folder for the slides")] = BUILD / "slides",
+) -> None:
+    """Write a lesson's slides: one page each, for any browser, with no network."""
+    from course_utils.tools.teach.slides import write_slides
+
+    for lesson in select_lessons(lessons, find_lessons()):
+        console.print(f"slides: {write_slides(lesson, output.resolve())}", soft_wrap=True)
+
+
+@app.command()
+def site(
+    output: Annotated[Path, typer.Option(help="folder for the site")] = BUILD / "site",
+    run: Annotated[Path, typer.Option(help="an execution, for report and seminars")] = BUILD
+    / "quick",
+) -> None:
+    """Build the site of all lessons: search, glossary, claims, report; with no network."""
+    from course_utils.tools.teach.site import write_site
+
+    page = write_site(find_lessons(), run.resolve(), output.resolve())
+    console.print(f"site: {page}", soft_wrap=True)
+
+
+@app.command()
+def plan(
+    lesson: Annotated[str, typer.Argument(help="number or name")],
+    minutes: Annotated[int, typer.Option(help="of the seminar", min=10, max=480)] = 45,
+    run: Annotated[Path, typer.Option(help="the execution that was timed")] = BUILD / "quick",
+) -> None:
+    """What to show of a lesson in a seminar, by the times of an execution."""
+    from course_utils.tools.teach.seminars import format_plan, read_cell_times
+
+    for chosen in select_lessons([lesson], find_lessons()):
+        cells_s = read_cell_times(run.resolve() / "course.json", chosen)
+        print(f"# {chosen.name}\n\n{format_plan(chosen, cells_s, minutes)}\n")

@@ -1,0 +1,150 @@
+"""A kernel for cells that nobody has read: within limits, started anew when one took it down.
+
+Limits against accidents, not a sandbox: cells run with the rights of whoever starts the kernel.
+"""
+
+import os
+import queue
+import re
+import time
+
+import jupyter_client
+import psutil
+
+from course_utils.errors import CourseError
+from course_utils.files import ROOT
+
+__all__ = ["LimitedKernel", "is_lasting"]
+
+STARTING_S = 120  # for a kernel and the imports: then it is the machine that is slow
+SHOWN = 300  # characters of a message
+LIMIT_MEMORY = """
+try:
+    import resource
+    resource.setrlimit(resource.RLIMIT_DATA, ({bytes}, {bytes}))
+except ImportError:  # Windows has no such limit
+    pass
+"""
+TOO_LONG = "It ran longer than"
+TOO_MUCH = "It needs more than"
+KERNEL_DOWN = "It took the kernel down: does it exit, or need too much memory?"
+
+
+def is_lasting(problem: str) -> bool:
+    """Whether a cell would have this problem under other limits too."""
+    return not problem.startswith((TOO_LONG, TOO_MUCH, KERNEL_DOWN))
+
+
+class LimitedKernel:
+    """Executes cells one by one, each in ``time_s`` seconds and the kernel in ``memory_gib``.
+
+    ``prelude`` is executed first in every kernel; whatever ran since is executed again in a new
+    one, without the cell that ended the old one.
+    """
+
+    def __init__(self, prelude: str, folder: str, *, time_s: float, memory_gib: float):
+        self.folder, self.time_s = folder, time_s
+        self._prelude = [LIMIT_MEMORY.format(bytes=int(memory_gib * 2**30)), prelude]
+        self._ran: list[str] = []
+        self._too_much = f"{TOO_MUCH} {memory_gib:g} GiB of memory."
+        self._manager: jupyter_client.KernelManager | None = None
+
+    def __enter__(self) -> "LimitedKernel":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._stop()
+
+    def execute(self, source: str) -> str:
+        """Execute a cell; what went wrong, in one sentence, or an empty string.
+
+        Raises:
+            CourseError: not the cell but the prelude fails.
+        """
+        if self._manager is None:
+            self._start()
+        problem = self._execute(source, self.time_s)
+        if not problem:
+            self._ran.append(source)
+        elif problem == self._too_much:  # what fills the memory may have a name, and stay
+            self._stop()
+        return problem
+
+    def _start(self) -> None:
+        # the checks are those of this course, whichever one is installed
+        path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        try:
+            self._manager, self._client = jupyter_client.manager.start_new_kernel(
+                startup_timeout=STARTING_S,
+                kernel_name="python3",
+                cwd=self.folder,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(path)},
+                extra_arguments=["--log-level=50"],
+            )
+        except RuntimeError as error:
+            raise CourseError(f"no kernel starts here ({error}): try course doctor") from None
+        for cell in self._prelude:
+            if problem := self._execute(cell, STARTING_S):
+                self._stop()
+                raise CourseError(f"the imports of the lesson do not run here: {problem}")
+        for cell in list(self._ran):
+            if self._execute(cell, self.time_s):  # it did pass, once
+                self._ran.remove(cell)
+                if self._manager is None:
+                    return self._start()
+        return None
+
+    def _stop(self) -> None:
+        if self._manager is None:
+            return
+        manager, self._manager = self._manager, None
+        try:
+            children = psutil.Process(manager.provisioner.pid).children(recursive=True)
+        except psutil.Error:  # it has ended already
+            children = []
+        self._client.stop_channels()
+        manager.shutdown_kernel(now=True)
+        for child in children:
+            try:
+                child.kill()
+            except psutil.Error:
+                continue
+
+    def _execute(self, source: str, time_s: float) -> str:
+        message = self._client.execute(source, allow_stdin=False, stop_on_error=False)
+        deadline = time.monotonic() + time_s
+        while True:
+            try:
+                reply = self._client.get_shell_msg(timeout=0.2)
+            except queue.Empty:
+                if not self._manager.is_alive():
+                    self._stop()
+                    return KERNEL_DOWN
+                if time.monotonic() > deadline:
+                    self._stop()
+                    return f"{TOO_LONG} {time_s:g} s: is there a loop without end?"
+                continue
+            if reply["parent_header"].get("msg_id") == message:
+                payload = reply["content"].get("payload") or []
+                if any(part.get("source") == "ask_exit" for part in payload):
+                    self._stop()  # exit() says ok, and ends the kernel a moment later
+                    return KERNEL_DOWN
+                return self._describe(reply["content"])
+
+    def _describe(self, reply: dict) -> str:
+        if reply["status"] == "ok":
+            return ""
+        name, value = reply.get("ename", reply["status"]), " ".join(reply.get("evalue", "").split())
+        value = value if len(value) <= SHOWN else f"{value[:SHOWN]} …"
+        if name == "StdinNotImplementedError":
+            return "It asks for input, and here nobody answers."
+        if name == "CheckFailed":
+            return value or "The check failed, and says no more."
+        if name == "MemoryError" or "DefaultCPUAllocator" in value:
+            return self._too_much
+        if name in ("SyntaxError", "IndentationError", "TabError"):
+            value = re.sub(r"\(.*?(line \d+)\)$", r"in \1", value)
+            return f"The cell is not Python: {value}."
+        if found := re.match(r"name '(\w+)' is not defined", value):
+            return f"{found[1]} is not defined: only the imports and cells of exercises are run."
+        return f"The cell stopped with {name}: {value}" if value else f"It stopped: {name}."

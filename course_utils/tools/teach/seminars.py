@@ -1,0 +1,114 @@
+"""Seminar plans: which sections to show in 45 or 90 minutes, from the measured ``course.json``.
+
+A section takes the time to talk it through, which follows from its words and its lines of code,
+and the time its cells were measured to run. The plan takes sections in the order of `IMPORTANCE`
+as long as they fit; the cells of the others are run, but not talked about.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import nbformat
+
+from course_utils.errors import CourseError
+from course_utils.tools.run.lessons import Lesson
+
+__all__ = [
+    *("SEMINARS_MIN", "Section", "choose_sections", "format_plan"),
+    *("read_cell_times", "split_sections"),
+]
+
+SEMINARS_MIN = (45, 90)
+WORDS_PER_MIN = 110  # spoken, with time to look: an assumption, like the next
+CODE_LINES_PER_MIN = 10
+IMPORTANCE = (
+    *("Title", "Question", "Idea", "Verdict", "From scratch", "Experiment", "Proof", "★"),
+    *("The library way", "★★", "Recap and sources", "★★★", "Set-up"),
+)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a lesson: its heading, its cells ``first`` to ``last`` (from 1), its minutes."""
+
+    title: str
+    first: int
+    last: int
+    talk_min: float
+    run_s: float
+
+    @property
+    def minutes(self) -> float:
+        return self.talk_min + self.run_s / 60
+
+
+def read_cell_times(course: Path, lesson: Lesson) -> list[float]:
+    """Seconds of each cell of the lesson, as the run that wrote ``course`` measured them.
+
+    Raises:
+        CourseError: the lesson was not run, or has changed since.
+    """
+    again = f"run it: course run {lesson.name[:2]} --force"
+    try:
+        entries = json.loads(course.read_text(encoding="utf-8"))["lessons"]
+        times = next(entry["cells_s"] for entry in entries if entry["name"] == lesson.name)
+    except (OSError, ValueError, KeyError, TypeError, StopIteration):
+        raise CourseError(f"{course} has no times of {lesson.name}: {again}") from None
+    if len(times) != len(lesson.read().cells):
+        raise CourseError(f"{lesson.name} has other cells since it was timed: {again}")
+    return times
+
+
+def _talk_min(cell: nbformat.NotebookNode) -> float:
+    if cell.cell_type == "code":
+        hidden = "hide-input" in cell.metadata.get("tags", [])
+        return 0.5 if hidden else (cell.source.count("\n") + 1) / CODE_LINES_PER_MIN
+    stated = re.search(r"^### ★.*\((\d+) minutes\)", cell.source, re.MULTILINE)
+    if stated:  # an exercise says itself how long it takes
+        return float(stated[1])
+    words = re.sub(r"<details>.*?</details>|```.*?```", "", cell.source, flags=re.DOTALL).split()
+    return len(words) / WORDS_PER_MIN
+
+
+def split_sections(notebook: nbformat.NotebookNode, cells_s: list[float]) -> list[Section]:
+    """The sections of a lesson in their order; each exercise is one, called by its stars."""
+    sections: list[list] = []
+    for number, (cell, run_s) in enumerate(zip(notebook.cells, cells_s, strict=True), 1):
+        found = re.findall(r"^(?:## (.+)|### (★+) )", cell.source, re.MULTILINE)
+        if cell.cell_type == "markdown" and found:
+            sections.append([found[-1][0] or found[-1][1], number, number, 0.0, 0.0])
+        if not sections:
+            sections.append(["Title", number, number, 0.0, 0.0])
+        graded = "nbgrader" in cell.metadata  # its minutes are those of the exercise
+        sections[-1][2] = number
+        sections[-1][3] += 0 if graded else _talk_min(cell)
+        sections[-1][4] += run_s
+    return [Section(*section) for section in sections]
+
+
+def choose_sections(sections: list[Section], minutes: float) -> list[Section]:
+    """What fits into a seminar, by importance; the same heading again is taken with the first."""
+    order = [s for title in IMPORTANCE for s in sections if s.title == title]
+    order += [s for s in sections if s not in order]
+    chosen, left = [], minutes
+    for section in order:
+        if section.minutes <= left:
+            chosen.append(section)
+            left -= section.minutes
+    return [section for section in sections if section in chosen]
+
+
+def format_plan(lesson: Lesson, cells_s: list[float], minutes: int) -> str:
+    """The plan of one seminar as a Markdown table."""
+    sections = split_sections(lesson.read(), cells_s)
+    chosen = choose_sections(sections, minutes)
+    rows = ["| section | cells | talk (min) | run (s) | in the seminar |", "|---|---|---|---|---|"]
+    for s in sections:
+        what = "show" if s in chosen else "run without a word" if s.run_s else "skip"
+        rows.append(
+            f"| {s.title} | {s.first}–{s.last} | {s.talk_min:.0f} | {s.run_s:.0f} | {what} |"
+        )
+    total = sum(section.minutes for section in chosen)
+    return "\n".join([*rows, "", f"Shown: {total:.0f} of {minutes} minutes."])

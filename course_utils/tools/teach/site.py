@@ -1,0 +1,163 @@
+"""``course site``: all executed lessons as static pages, read from the disk, without a network."""
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import nbformat
+
+from course_utils.errors import CourseError
+from course_utils.files import ROOT, replace_folder
+from course_utils.tools.report.report import write_report
+from course_utils.tools.run.execute import read_claims
+from course_utils.tools.run.lessons import NOTEBOOKS, Lesson, escape_cell
+from course_utils.tools.teach.offline import copy_mathjax
+from course_utils.tools.teach.release import clear_solutions
+from course_utils.tools.teach.seminars import SEMINARS_MIN, format_plan, read_cell_times
+
+__all__ = ["make_anchor", "write_site"]
+
+TEMPLATE = Path(__file__).with_name("site_template")
+HTML_LINK = re.compile(r'(<a href=\\"\d\d_\w+)\.ipynb')  # in the JSON of a notebook
+MARKER = ".course-site"  # in a folder that may be replaced
+REPORT = """# Report
+
+All that one execution of the course measured, and where: <a href="run.html">the report</a>.
+"""
+SEMINARS = """What to show in a seminar: a section takes the time to talk it through, estimated from
+its words and lines of code (an exercise states its own), and the time its cells took in the run of
+the [report](report.md). Cells of other sections are run without a word."""
+
+
+def make_anchor(title: str) -> str:
+    """A heading's anchor as JupyterLab makes it, so that links work there and here."""
+    return title.replace(" ", "-")
+
+
+def _write_index(lessons: Sequence[Lesson], pages: Sequence[str]) -> str:
+    """The first page: what the course is, the lessons, and the site's navigation."""
+    rows = [
+        f"| [{x.name.replace('_', ' ')}]({x.path.name}) | {x.question} | {x.seam} | {x.minutes} |"
+        for x in lessons
+    ]
+    tree = "\n".join(x.name for x in lessons)
+    return f"""# Training neural networks effectively
+
+Every technique is written in a few lines and **proved** equal to the library that keeps it; every
+claim is **measured** over paired seeds, with a 95 % interval. All of it runs offline on two CPU
+cores. Start with [00 · Start here](00_start_here.ipynb); words you do not know are in the
+[glossary](glossary.md); what was claimed and measured is [in one table](claims.md).
+
+| lesson | question | seam | minutes |
+|---|---|---|---|
+{chr(10).join(rows)}
+
+```{{toctree}}
+:hidden:
+:caption: Lessons
+{tree}
+```
+
+```{{toctree}}
+:hidden:
+:caption: The course
+{chr(10).join(pages)}
+```
+"""
+
+
+def _write_claims(lessons: Sequence[Lesson]) -> str:
+    """All claims of the stored executions, lesson by lesson."""
+    lines = ["# Claims", "", "Read from the outputs that are stored in the lessons.", ""]
+    for lesson in lessons:
+        claims = read_claims(lesson.read())
+        if not claims:
+            continue
+        holding = sum(claim["holds"] for claim in claims)
+        lines += [f"## {lesson.name.replace('_', ' ')}", ""]
+        lines += [f"{holding} of {len(claims)} hold. [The lesson]({lesson.path.name})", ""]
+        lines += ["| claim | kind | value | holds |", "|---|---|---|---|"]
+        for claim in claims:
+            value = "" if claim["value"] is None else claim["value"]
+            holds = "✓" if claim["holds"] else "✗"
+            lines.append(f"| {escape_cell(claim['text'])} | {claim['kind']} | {value} | {holds} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _write_seminars(lessons: Sequence[Lesson], course: Path) -> str:
+    """The seminar plans of all lessons that the run has timed."""
+    lines = ["# Seminars", "", SEMINARS, ""]
+    for lesson in lessons:
+        lines += [f"## {lesson.name.replace('_', ' ')}", ""]
+        try:
+            cells_s = read_cell_times(course, lesson)
+        except CourseError as error:  # the others have their plans all the same
+            lines += [f"No plan: {str(error).replace(str(course), course.name)}.", ""]
+            continue
+        for minutes in SEMINARS_MIN:
+            lines += [f"### {minutes} minutes", "", format_plan(lesson, cells_s, minutes), ""]
+    return "\n".join(lines)
+
+
+def _stage(lessons: Sequence[Lesson], run: Path, folder: Path) -> None:
+    """Put all sources of the site into ``folder``."""
+    for name in ("conf.py", "_static/course.css"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(TEMPLATE / Path(name).name, folder / name)
+    copy_mathjax(folder / "_static" / "mathjax")
+    (folder / "_extra").mkdir()
+    for lesson in lessons:
+        text = nbformat.writes(clear_solutions(lesson.read()))
+        text = HTML_LINK.sub(r"\1.html", text)  # Sphinx turns Markdown's links itself
+        (folder / lesson.path.name).write_text(text, encoding="utf-8")
+    shutil.copyfile(NOTEBOOKS / "glossary.md", folder / "glossary.md")
+    (folder / "claims.md").write_text(_write_claims(lessons), encoding="utf-8")
+    pages = ["glossary", "claims"]
+    if (run / "course.json").exists():
+        pages += ["seminars", "report"]
+        shutil.copyfile(write_report(run), folder / "_extra" / "run.html")
+        (folder / "report.md").write_text(REPORT, encoding="utf-8")
+        seminars = _write_seminars(lessons, run / "course.json")
+        (folder / "seminars.md").write_text(seminars, encoding="utf-8")
+    index = _write_index(lessons, pages)
+    (folder / "index.md").write_text(index, encoding="utf-8")
+
+
+def write_site(lessons: Sequence[Lesson], run: Path, target: Path) -> Path:
+    """Build the site of the ``lessons`` in ``target``; returns its first page.
+
+    ``run`` is the folder of an execution (``build/quick``): if it holds one, its report and the
+    seminar plans made from its times join the site. The same lessons and the same run give the
+    same bytes.
+
+    Raises:
+        CourseError: ``target`` is something else; Sphinx finds a fault in a page.
+    """
+    if target.exists() and any(target.iterdir()) and not (target / MARKER).exists():
+        raise CourseError(f"{target} is no site: choose an empty folder with --output")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".site-") as work:
+        source, new = Path(work) / "source", Path(work) / "html"
+        source.mkdir()
+        _stage(lessons, run, source)
+        command = [sys.executable, "-m", "sphinx", "-b", "html", "-W", "--keep-going", "-q", "-N"]
+        done = subprocess.run(
+            [*command, "-d", str(Path(work) / "doctrees"), str(source), str(new)],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+        )
+        if done.returncode:
+            faults = [line for line in done.stderr.splitlines() if "WARNING" in line]
+            first = (faults or done.stderr.splitlines() or ["no message"])[0]
+            raise CourseError(f"Sphinx: {first.replace(str(source), '').lstrip('/')}")
+        (new / ".buildinfo").unlink(missing_ok=True)
+        (new / MARKER).touch()
+        (new / ".nojekyll").touch()  # GitHub Pages would drop folders that begin with _
+        replace_folder(new, target, (".git", "CNAME"))
+    return target / "index.html"

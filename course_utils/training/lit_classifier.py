@@ -1,0 +1,129 @@
+"""The one LightningModule of the course: a classifier with a slot for every seam."""
+
+from collections.abc import Callable, Iterable
+
+import lightning as L
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torchmetrics import MeanMetric
+from torchmetrics.classification import MulticlassAccuracy, MulticlassCalibrationError
+
+from course_utils.measure.memory import count_saved_bytes
+from course_utils.measure.timing import ends_epoch
+
+__all__ = ["BatchTransform", "LitClassifier", "Loss", "MakeOptimizer", "MakeSchedule"]
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+BatchTransform = Callable[[torch.Tensor, torch.Tensor], Batch]
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+MakeSchedule = Callable[[torch.optim.Optimizer, int], torch.optim.lr_scheduler.LRScheduler]
+
+
+class LitClassifier(L.LightningModule):
+    """Train ``model`` as a classifier. With no slot filled it is the baseline.
+
+    Slots (the other three seams are outside: data and trainer are arguments of
+    ``Trainer.fit`` and ``Trainer``, and a model is changed before it comes here):
+
+    Args:
+        model: images ``(N, 3, H, W)`` to logits ``(N, C)``.
+        num_classes: C.
+        optimizer: ``parameters -> optimizer``, given the parameters that require gradients.
+        schedule: ``(optimizer, total_steps) -> schedule``, stepped after every optimizer step;
+            None: the learning rate stays as it is.
+        loss: ``(logits, targets) -> scalar`` for training. Validation always uses plain
+            cross-entropy on hard targets, so that its values can be compared.
+        batch_transform: ``(images, targets) -> (images, targets)`` for training batches; it may
+            return soft targets ``(N, C)``. None: the batch as it is.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        num_classes: int,
+        *,
+        optimizer: MakeOptimizer,
+        schedule: MakeSchedule | None = None,
+        loss: Loss = F.cross_entropy,
+        batch_transform: BatchTransform | None = None,
+    ):
+        super().__init__()
+        self.model = model
+        self.make_optimizer = optimizer
+        self.make_schedule = schedule
+        self.loss = loss
+        self.batch_transform = batch_transform
+        self.val_loss = MeanMetric()
+        self.val_accuracy = MulticlassAccuracy(num_classes, average="micro")
+        self.val_calibration_error = MulticlassCalibrationError(num_classes)
+        self.saved_bytes: int | None = None  # by the first training step; see count_saved_bytes
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.model(images)
+
+    def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
+        if self.saved_bytes is not None:
+            return self._training_loss(batch)
+        with count_saved_bytes(self.model) as saved:
+            loss = self._training_loss(batch)
+        self.saved_bytes = saved.total
+        return loss
+
+    def _training_loss(self, batch: Batch) -> torch.Tensor:
+        images, targets = batch
+        if self.batch_transform is not None:
+            images, targets = self.batch_transform(images, targets)
+        logits = self(images)
+        loss = self.loss(logits, targets)
+        self._note_step(loss.detach(), logits.detach(), targets)
+        return loss
+
+    def on_train_epoch_start(self) -> None:
+        self._images, self._loss_sum, self._right = 0, 0.0, 0
+
+    def on_train_batch_end(self, outputs, batch: Batch, batch_idx: int) -> None:
+        """Log once an epoch what `_note_step` summed: `log` at each step costs more."""
+        if ends_epoch(self.trainer):
+            means = {"train_loss": self._loss_sum / self._images}
+            if self._right is not None:
+                means["train_accuracy"] = self._right / self._images
+            self.log_dict(means, on_step=False, on_epoch=True, batch_size=1, sync_dist=True)
+
+    def _note_step(self, loss: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor) -> None:
+        self._images += len(targets)
+        self._loss_sum += loss.float() * len(targets)  # a sum in bf16 soon stands still
+        if targets.ndim > 1:  # with soft targets there is no right answer to count
+            self._right = None
+        elif self._right is not None:
+            self._right += (logits.argmax(dim=1) == targets).sum()
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        images, targets = batch
+        logits = self(images).float()
+        self.val_loss.update(F.cross_entropy(logits, targets), weight=len(targets))
+        self.val_accuracy.update(logits, targets)
+        # probabilities, not logits: the metric takes logits inside [0, 1] for probabilities
+        self.val_calibration_error.update(logits.softmax(dim=1), targets)
+        self.log_dict(
+            {
+                "val_loss": self.val_loss,
+                "val_accuracy": self.val_accuracy,
+                "val_calibration_error": self.val_calibration_error,
+            },
+            on_step=False,
+            on_epoch=True,
+        )
+
+    def configure_optimizers(self):
+        optimizer = self.make_optimizer([p for p in self.model.parameters() if p.requires_grad])
+        if self.make_schedule is None:
+            return optimizer
+        # one step of the schedule is one step of the optimizer, and how many there will be is
+        # asked of the trainer: it knows epochs, accumulation and devices
+        schedule = self.make_schedule(optimizer, int(self.trainer.estimated_stepping_batches))
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": schedule, "interval": "step"},
+        }

@@ -1,0 +1,160 @@
+import dataclasses
+import json
+
+import pytest
+
+from course_utils.errors import CourseError
+from course_utils.results import RESULTS
+from course_utils.tools.report.readme import (
+    BEGIN,
+    END,
+    RACE,
+    format_headlines,
+    format_race,
+    format_section,
+    read_result_sets,
+    replace_section,
+    update_readme,
+)
+from course_utils.tools.run.lessons import find_lessons
+from tests.conftest import ROOT
+from tests.tools.run.test_save_results import collect, make_lesson
+
+README = f"# Title\n{BEGIN}\nold\n{END}\nrest\n"
+
+
+@pytest.fixture
+def lesson(tmp_path):
+    return make_lesson(tmp_path, "01_a")
+
+
+@pytest.fixture
+def results(tmp_path):
+    found = collect(tmp_path, ("01_a",))
+    found["versions"] = {"python": "3.12", "torch": "2.0", "lightning": "2.6"}
+    found["hardware"] |= {"cores": 2, "system": "Linux"}
+    return found
+
+
+def rows(lesson, headline, *sets):
+    table = format_headlines([dataclasses.replace(lesson, headline=[headline])], sets)
+    return [line for line in table.splitlines() if "01_a" in line and line.startswith("|")]
+
+
+def test_readme_shows_the_results_that_are_kept():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    section = format_section(find_lessons(), RESULTS)
+    assert replace_section(readme, section) == readme, "run course report --readme"
+
+
+def test_every_lesson_has_a_headline():
+    shown = {lesson.name: lesson.headline for lesson in find_lessons()}
+    techniques = [name for name in shown if name[:2] not in ("00", "90")]
+    assert [name for name in techniques if not 1 <= len(shown[name]) <= 2] == []
+
+
+def test_an_arm_is_compared_with_the_first_one(lesson, results):
+    (row,) = rows(lesson, {"comparison": "short", "arm": "mixup"}, results)
+    assert row == (
+        "| [01_a](notebooks/01_a.ipynb) | mixup against baseline (short) "
+        "| +1.00 points (+1.00 to +1.00, 3 seeds): helps |"
+    )
+
+
+def test_one_seed_gives_no_interval(lesson, results):
+    entry = results["lessons"][0]
+    entry["runs"] = [run for run in entry["runs"] if run["seed"] == 0]
+    (row,) = rows(lesson, {"comparison": "short", "arm": "mixup"}, results)
+    assert "+1.00 points (one seed, no interval): no evidence" in row
+
+
+def test_a_claim_is_shown_with_its_value_and_whether_it_holds(lesson, results):
+    (row,) = rows(lesson, {"claim": "a < b & c"}, results)
+    assert "| a &lt; b & c | holds (1e-07) |" in row
+    (row,) = rows(lesson, {"claim": "it <b>helps</b>", "label": "mine | yours"}, results)
+    assert r"| mine \| yours | does not hold |" in row
+
+
+def test_a_set_without_the_lesson_leaves_its_cell_empty(lesson, results):
+    other = results | {"name": "other", "dataset": "mine (folder)", "lessons": []}
+    (row,) = rows(lesson, {"comparison": "short", "arm": "mixup"}, results, other)
+    assert row.endswith("helps | – |")
+    (row,) = rows(lesson, {"comparison": "short", "arm": "mixup"}, other)
+    assert row == "| [01_a](notebooks/01_a.ipynb) | mixup | – |"
+
+
+def test_a_claim_that_was_made_on_other_data_only_leaves_its_cell_empty(lesson, results):
+    silent = results | {"lessons": [results["lessons"][0] | {"claims": []}]}
+    (row,) = rows(lesson, {"claim": "a < b & c"}, silent, results)
+    assert row.endswith("| a &lt; b & c | – | holds (1e-07) |")
+
+
+def test_where_the_numbers_come_from_stands_below(lesson, results):
+    assert format_headlines([lesson], [results]).splitlines()[-1] == (
+        "- `some`: `course run 01 --profile quick --save-results some`; data shapes, seeds from 0; "
+        "a processor, 2 cores, no GPU, Linux; Python 3.12, torch 2.0, lightning 2.6; commit abc"
+    )
+
+
+@pytest.mark.parametrize(
+    "headline",
+    [
+        {"claim": "no such"},
+        {"comparison": "short", "arm": "no such"},
+        {"comparison": "no such", "arm": "mixup"},
+        {"comparison": "short"},
+        {},
+    ],
+)
+def test_a_headline_that_the_results_do_not_know(lesson, results, headline):
+    with pytest.raises(
+        CourseError, match=r"01_a: no results have anything for its headline .* correct"
+    ):
+        rows(lesson, headline, results)
+
+
+def test_without_results_a_sentence_says_how_to_get_some(lesson):
+    assert "course run --profile quick --save-results" in format_headlines([lesson], [])
+
+
+def test_embedded_data_come_first_and_other_files_are_left_out(tmp_path, results):
+    for name, dataset in (("a", "mine (folder)"), ("b", "shapes")):
+        (tmp_path / f"{name}.json").write_text(json.dumps(results | {"dataset": dataset}))
+    (tmp_path / "freshness.json").write_text(json.dumps({"passed": 3}))
+    assert [x["dataset"] for x in read_result_sets(tmp_path)] == ["shapes", "mine (folder)"]
+    assert read_result_sets(tmp_path / "nowhere") == []
+
+
+def test_the_race_is_told_in_a_sentence_behind_the_table(tmp_path, lesson, results):
+    race = {key: results[key] for key in ("hardware", "versions")} | {
+        "dataset": "some (folder)",
+        "command": "race",
+        "commit": "abc",
+        "goal": 0.6,
+        "curves": {
+            "published": [[[50.0, 0.5], [100.0, 0.6]]],
+            "ours": [[[2.0, 0.7]], [[4.0, 0.6]], [[1.0, 0.5], [5.0, 0.9]]],
+        },
+    }
+    sentence = format_race(race)
+    assert "some (folder): a published recipe ends at 60.0 % after 100 s (one training)" in sentence
+    assert "there after 4.0 s, in 1/25 of the time (median of 3 seeds; `race`; " in sentence
+    (tmp_path / RACE).write_text(json.dumps(race))
+    (tmp_path / "some.json").write_text(json.dumps(results))
+    table = format_headlines([lesson], [results])
+    assert format_section([lesson], tmp_path) == f"{table}\n\n{sentence}"
+
+
+def test_the_readme_changes_between_the_markers_only(tmp_path, lesson, results):
+    readme = tmp_path / "README.md"
+    readme.write_text(README)
+    (tmp_path / "some.json").write_text(json.dumps(results))
+    update_readme(readme, [lesson], tmp_path)
+    section = format_headlines([lesson], [results])
+    assert readme.read_text() == f"# Title\n{BEGIN}\n{section}\n{END}\nrest\n"
+    update_readme(readme, [lesson], tmp_path)
+    assert readme.read_text() == f"# Title\n{BEGIN}\n{section}\n{END}\nrest\n"
+    readme.write_text("# Title\n")
+    with pytest.raises(CourseError, match="the README has no lines"):
+        update_readme(readme, [lesson], tmp_path)
+    assert readme.read_text() == "# Title\n"

@@ -1,0 +1,54 @@
+import json
+import re
+
+from course_utils.config import load_config
+from course_utils.results import RESULTS
+from course_utils.tools.run.lessons import Lesson
+from course_utils.tools.run.save_results import collect_results, save_results
+from tests.tools.report.test_report import make_course
+
+
+def make_lesson(folder, name):
+    return Lesson(folder / f"{name}.ipynb", "?", "t", "s", 1, 10, None, None, [])
+
+
+def collect(folder, chosen=("01_a", "02_b"), **options):
+    course = make_course()
+    for number, entry in enumerate(course["lessons"]):
+        entry["commit"] = "abc" if number == 0 else "def"
+    lessons = [make_lesson(folder, entry["name"]) for entry in course["lessons"]]
+    config = load_config(**{"profile": "quick", "dataset": "shapes", "first_seed": 0} | options)
+    chosen = [lesson for lesson in lessons if lesson.name in chosen]
+    return collect_results("some", course, chosen, lessons, config)
+
+
+def test_the_command_is_as_a_person_types_it(tmp_path):
+    assert collect(tmp_path)["command"] == "course run 01 02 --profile quick --save-results some"
+    every = collect(tmp_path, ("01_a", "02_b", "03_c"), profile="full", dataset="cifar10")
+    assert every["command"] == "course run --profile full --save-results some"
+    assert every["dataset"] == "cifar10"
+
+
+def test_commits_are_those_of_the_lessons(tmp_path):
+    assert collect(tmp_path)["commit"] == "abc, def"
+    assert collect(tmp_path, ("02_b", "03_c"))["commit"] == "def"
+
+
+def test_the_file_is_rounded_and_has_one_run_a_line(tmp_path):
+    results = collect(tmp_path)
+    path = save_results(results, tmp_path / "results")
+    assert path == tmp_path / "results" / "some.json"
+    text = path.read_text(encoding="utf-8")
+    assert json.loads(text) == results
+    runs = results["lessons"][0]["runs"]
+    assert runs[-1]["metrics"] == {"val_accuracy": 0.7}  # 0.7000000000000001 before
+    assert [
+        json.loads(line.strip().strip(",")) for line in text.splitlines() if '"arm"' in line
+    ] == runs
+    assert save_results(results, tmp_path / "results").read_text(encoding="utf-8") == text
+
+
+def test_kept_results_name_no_path_of_a_machine():
+    for path in RESULTS.glob("*.json"):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"/(?:work|root|home|tmp|Users)/", text), path.name

@@ -1,0 +1,261 @@
+"""Whatever a student hands in: it is graded within limits, and the report says what happened."""
+
+import copy
+import csv
+from dataclasses import replace
+
+import nbformat
+import pytest
+
+from course_utils.errors import CourseError
+from course_utils.tools.run.lessons import find_lessons
+from course_utils.tools.teach.check import (
+    Limits,
+    Result,
+    check_notebook,
+    identify_lesson,
+    read_submission,
+)
+from course_utils.tools.teach.exercises import find_exercises
+from course_utils.tools.teach.grade import find_submissions, grade_submissions, write_grades
+from course_utils.tools.teach.kernel import LimitedKernel
+from course_utils.tools.teach.progress import (
+    find_key,
+    load_results,
+    make_progress_table,
+    store_results,
+)
+from tests.tools.conftest import find_cell
+
+LESSON = "05_mixup"
+LESSONS = find_exercises()
+SOURCE = next(lesson for lesson in find_lessons() if lesson.name == LESSON).read()
+MIXUP = next(lesson for lesson in LESSONS if lesson.name == LESSON)
+LIMITS = Limits(time_s=20, memory_gib=3)  # less than 6: one test fills it
+
+
+def answer(**sources):
+    """The solved notebook with other answers; None takes the cell of an answer away."""
+    notebook = copy.deepcopy(SOURCE)
+    for name, source in sources.items():
+        if source is None:
+            notebook.cells.remove(find_cell(notebook, name))
+        else:
+            find_cell(notebook, name).source = source
+    return notebook
+
+
+def check(notebook):
+    return {result.exercise: result for result in check_notebook(notebook, MIXUP, LIMITS)}
+
+
+def test_solutions_pass_with_all_points():
+    results = check(answer()).values()
+    assert [(r.points, r.out_of, r.message) for r in results] == [
+        (1, 1, ""),
+        (2, 2, ""),
+        (3, 3, ""),
+    ]
+
+
+def test_faults_are_said_in_a_sentence_and_stop_nothing():
+    good, last = (find_cell(SOURCE, x).source for x in ("mix_each", "train_and_validate"))
+    results = check(
+        answer(
+            mix_each="def mix_each(images:\n    return images",
+            cut_mix="hoard = []\nwhile True:\n    hoard.append(bytearray(2**28))",
+            train_and_validate=f"np.ones(2**27)  # 1 GiB\n{last}",
+        )
+    )
+    assert results["mix_each"].message.startswith("The cell is not Python: ")
+    assert "line 1" in results["mix_each"].message
+    assert results["cut_mix"].message == "It needs more than 3 GiB of memory."
+    assert results["train_and_validate"].message == ""
+    results = check(
+        answer(
+            mix_each=good.replace("def mix_each", "def mixEach"),
+            cut_mix="import os\nos._exit(1)",
+            train_and_validate=None,
+        )
+    )
+    assert results["mix_each"].message.startswith("mix_each is not defined: only the imports")
+    assert results["cut_mix"].message.startswith("It took the kernel down")
+    assert results["train_and_validate"].message.startswith("The cell of the answer is gone")
+
+
+def test_an_endless_loop_ends_at_the_time_limit():
+    loop = "def mix_each(*arguments):\n    while True:\n        pass"
+    limits = Limits(time_s=3, memory_gib=6)
+    results = check_notebook(answer(mix_each=loop, cut_mix="input('?')"), MIXUP, limits)
+    assert results[0].message == "It ran longer than 3 s: is there a loop without end?"
+    assert results[1].message.startswith("It asks for input")
+    assert results[2].message == ""
+
+
+def test_deleted_check_cells_and_own_cells():
+    """The checks are the course's; helpers below the exercises and own imports are executed."""
+    notebook = answer(
+        check_mix_each=None,
+        mix_each="def mix_each(*a):\n    return helper(*a)",
+        cut_mix="def cut_mix(*a):\n    return textwrap.dedent('wrong')",
+    )
+    imports = next(c for c in notebook.cells if "imports" in c.metadata.get("tags", []))
+    imports.source += "\nimport textwrap"
+    good = find_cell(SOURCE, "mix_each").source.replace("def mix_each", "def helper")
+    place = notebook.cells.index(find_cell(notebook, "mix_each"))
+    notebook.cells.insert(place, nbformat.v4.new_code_cell(good))
+    results = check(notebook)
+    assert results["mix_each"].message == ""
+    assert results["cut_mix"].message
+    assert "textwrap" not in results["cut_mix"].message
+
+
+@pytest.fixture
+def submissions(tmp_path):
+    """Six students; what one hands in stops none of the others."""
+    folder = tmp_path / "submitted"
+    texts = {
+        "ann": nbformat.writes(answer()),
+        "bob": nbformat.writes(answer(mix_each="raise NotImplementedError()")),
+        "cem": "this is not JSON",
+        "dan": nbformat.writes(answer()),
+    }
+    for student, text in texts.items():
+        path = folder / student / LESSON / f"{LESSON}.ipynb"
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    (folder / "dan" / LESSON / f"{LESSON}.ipynb").rename(folder / "dan" / "homework.ipynb")
+    (folder / "ann" / LESSON / ".ipynb_checkpoints").mkdir()
+    (folder / "ann" / LESSON / ".ipynb_checkpoints" / f"{LESSON}.ipynb").write_text("{}")
+    return folder
+
+
+def test_a_bad_notebook_is_reported_and_stops_no_other(submissions, tmp_path):
+    seen = []
+    graded = grade_submissions(submissions, LESSONS, LIMITS, lambda all: seen.append(all[-1]))
+    assert seen == graded
+    assert [(g.student, g.points, g.out_of) for g in graded] == [
+        *(("ann", 6, 6), ("bob", 5, 6), ("cem", 0, 6), ("dan", 0, 0))
+    ]
+    write_grades(graded, tmp_path / "grades.csv")
+    with (tmp_path / "grades.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    what = {(row["student"], row["exercise"]): row["what_happened"] for row in rows}
+    assert what["ann", "cut_mix"] == "passed"
+    assert "NotImplementedError" in what["bob", "mix_each"]
+    assert "is not a notebook" in what["cem", "cut_mix"]
+    assert "no exercises are known by this name" in what["dan", ""]
+
+
+def test_no_submissions(tmp_path):
+    with pytest.raises(CourseError, match=r"expected <student>/<lesson>.ipynb"):
+        find_submissions(tmp_path)
+
+
+def test_a_notebook_of_no_lesson(tmp_path):
+    with pytest.raises(CourseError, match=r"call it like 01_baseline\.ipynb"):
+        identify_lesson(tmp_path / "mine.ipynb", LESSONS)
+
+
+def test_progress_is_kept_until_an_answer_changes(tmp_path):
+    results = check(answer(cut_mix=None)).values()
+    key = find_key(SOURCE, MIXUP)
+    store_results(tmp_path, LESSON, key, list(results))
+    assert load_results(tmp_path, LESSON, key) == list(results)
+    changed = answer(cut_mix="def cut_mix(): pass")
+    assert load_results(tmp_path, LESSON, find_key(changed, MIXUP)) is None
+    table = make_progress_table(LESSONS, tmp_path)
+    cells = dict(zip(table.columns[0].cells, table.columns[2].cells, strict=True))
+    assert cells[LESSON] == "4 of 6"
+    assert cells["all"] == f"4 of {sum(lesson.points for lesson in LESSONS)}"
+    (tmp_path / f"{LESSON}.json").write_text("{")
+    assert load_results(tmp_path, LESSON) is None
+
+
+FAKES = {
+    "another checks": "import types\nchecks = types.SimpleNamespace(check_mix_each=print)",
+    "another check": "checks.check_mix_each = lambda answer: None",
+    "a check in the package": "import course_utils.exercises.mixup as m\nm.check_mix_each = print",
+    "a failure without a word": (
+        "from course_utils.exercises import CheckFailed\n"
+        "def mix_each(*arguments):\n    raise CheckFailed"
+    ),
+}
+
+
+@pytest.mark.parametrize("fake", FAKES.values(), ids=FAKES)
+def test_the_easy_ways_to_fool_a_check_fail(fake):
+    lesson = replace(MIXUP, exercises=MIXUP.exercises[:1])
+    notebook = answer(mix_each=f"mix_each = 1\n{fake}")
+    [result] = check_notebook(notebook, lesson, LIMITS)
+    assert result.points == 0
+    assert result.message
+
+
+def test_exit_in_one_answer_costs_no_other():
+    good = find_cell(SOURCE, "mix_each").source
+    late = find_cell(SOURCE, "cut_mix").source
+    results = check(
+        answer(mix_each=f"{good}\nexit()", cut_mix=f"import time\ntime.sleep(1)\n{late}")
+    )
+    assert results["cut_mix"].message == results["train_and_validate"].message == ""
+
+
+def test_a_trial_below_a_right_function_costs_nothing():
+    good = find_cell(SOURCE, "mix_each").source
+    results = check(answer(mix_each=f"{good}\nmix_each(images, targets)", cut_mix="images"))
+    assert results["mix_each"].message == ""
+    assert results["cut_mix"].message.startswith("images is not defined")
+
+
+def test_two_cells_of_one_answer_are_said():
+    notebook = answer()
+    notebook.cells.append(copy.deepcopy(find_cell(SOURCE, "mix_each")))
+    results = check(notebook)
+    assert results["mix_each"].message.startswith("There are two cells of this answer")
+    assert results["cut_mix"].message == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "[]", "null", "{}", '{"nbformat": 5, "nbformat_minor": 0}'),
+        '{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [1]}',
+        '{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [{"cell_type": "code"}]}',
+    ],
+)
+def test_what_is_no_notebook_is_one_sentence(text, tmp_path):
+    path = tmp_path / f"{LESSON}.ipynb"
+    path.write_text(text)
+    with pytest.raises(CourseError, match=r"is not a notebook .*: save it again") as found:
+        read_submission(path)
+    assert "\n" not in str(found.value)
+
+
+def test_copies_and_lessons_without_exercises(tmp_path):
+    for name in ("ann/05_mixup", "ann/backup/05_mixup", "ann/00_start_here", "ann/.venv/x"):
+        path = tmp_path / f"{name}.ipynb"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(nbformat.writes(SOURCE))
+    graded = grade_submissions(tmp_path, LESSONS, LIMITS)
+    assert [(g.lesson, g.points) for g in graded] == [(LESSON, 0), (LESSON, 0)]
+    assert all("several 05_mixup.ipynb of ann: leave one" in g.problem for g in graded)
+    (tmp_path / "loose.ipynb").write_text("{}")
+    with pytest.raises(CourseError, match="put it into its student's folder"):
+        find_submissions(tmp_path)
+
+
+def test_what_limits_had_a_part_in_is_not_kept(tmp_path):
+    slow = [Result("mix_each", 0, 1, "It ran longer than 3 s: is there a loop without end?")]
+    store_results(tmp_path, LESSON, "key", slow)
+    assert load_results(tmp_path, LESSON, "key") is None
+    assert load_results(tmp_path, LESSON) == slow  # the table shows it all the same
+
+
+def test_a_cell_that_passes_once_and_never_again_harms_no_other(tmp_path):
+    once = "import pathlib\nif pathlib.Path('x').exists():\n    exit()\npathlib.Path('x').touch()"
+    with LimitedKernel("y = 1", str(tmp_path), time_s=20, memory_gib=6) as kernel:
+        assert kernel.execute(once) == ""
+        assert kernel.execute("z = y") == ""
+        assert kernel.execute("exit()").startswith("It took the kernel down")
+        assert kernel.execute("assert z == 1") == ""  # after a replay without the first cell

@@ -1,0 +1,74 @@
+"""Seminar plans: what fits, by importance, with measured times."""
+
+import json
+
+import pytest
+
+from course_utils.errors import CourseError
+from course_utils.tools.run.lessons import find_lessons
+from course_utils.tools.run.runner import run_lessons
+from course_utils.tools.teach.seminars import (
+    Section,
+    choose_sections,
+    format_plan,
+    read_cell_times,
+    split_sections,
+)
+
+LESSONS = [lesson for lesson in find_lessons() if lesson.name[:2] not in ("00", "90")]
+
+
+def test_sections_by_importance_as_long_as_they_fit():
+    sections = [
+        Section("Question", 1, 2, 2, 0),
+        Section("Set-up", 3, 4, 3, 6),
+        Section("Proof", 5, 8, 30, 60),
+        Section("Verdict", 9, 9, 3, 0),
+        Section("★", 10, 12, 5, 0),
+    ]
+    assert choose_sections(sections, 5) == [sections[0], sections[3]]
+    assert choose_sections(sections, 12) == [sections[0], sections[3], sections[4]]
+    assert choose_sections(sections, 100) == sections
+    assert sections[2].minutes == 31
+    assert choose_sections(sections, 0) == []
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.name)
+def test_every_cell_is_in_one_section(lesson):
+    cells_s = [1.0] * len(lesson.read().cells)
+    sections = split_sections(lesson.read(), cells_s)
+    places = [place for s in sections for place in range(s.first, s.last + 1)]
+    assert places == list(range(1, len(cells_s) + 1))
+    assert sum(section.run_s for section in sections) == len(cells_s)
+    titles = [section.title for section in sections]
+    assert titles[:3] == ["Title", "Question", "Set-up"]
+    assert [title for title in titles if "★" in title] == ["★", "★★", "★★★"]
+    for minutes in (45, 90):
+        chosen = choose_sections(sections, minutes)
+        assert sum(section.minutes for section in chosen) <= minutes
+        assert {"Question", "Idea", "Verdict"} <= {section.title for section in chosen}
+    # the estimate is near what the lesson promises a student, who reads faster than one speaks
+    assert 0.7 < sum(s.talk_min for s in sections) / lesson.minutes < 1.8
+
+
+def test_the_times_are_those_of_the_run(school):
+    school.write("01_one", "import time; time.sleep(1.2)", "2")
+    run_lessons(school.lessons, school.plan(), school.console)
+    course = school.build / "smoke" / "course.json"
+    cells_s = read_cell_times(course, school.lessons[0])
+    assert len(cells_s) == 3
+    assert 1.2 <= cells_s[1] < 60
+    plan = format_plan(school.lessons[0], cells_s, 45)
+    assert "Shown: 0 of 45 minutes." in plan
+    school.write("01_one", "1")
+    with pytest.raises(CourseError, match="has other cells since it was timed: run it"):
+        read_cell_times(course, school.lessons[0])
+
+
+def test_without_a_run(school, tmp_path):
+    school.write("01_one", "1")
+    with pytest.raises(CourseError, match="has no times of 01_one: run it: course run 01 --force"):
+        read_cell_times(tmp_path / "course.json", school.lessons[0])
+    (tmp_path / "course.json").write_text(json.dumps({"lessons": [{"name": "01_one"}]}))
+    with pytest.raises(CourseError, match="has no times of 01_one"):
+        read_cell_times(tmp_path / "course.json", school.lessons[0])

@@ -1,0 +1,86 @@
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from course_utils.data.augment import flip_and_shift
+from course_utils.data.image_data import Images, batched_loader
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def numbered(count, size=8):
+    """Images in which every pixel has a number of its own."""
+    return torch.arange(count * size * size * 3).reshape(count, size, size, 3)
+
+
+def test_without_shift_an_image_is_itself_or_mirrored():
+    images = numbered(200)
+    changed = flip_and_shift(images, generator(), max_shift=0)
+    same = (changed == images).flatten(1).all(1)
+    mirrored = (changed == images.flip(2)).flatten(1).all(1)
+    assert (same ^ mirrored).all()
+    assert 70 < mirrored.sum() < 130  # about half of 200
+
+
+def test_shifts_are_whole_pixels_with_reflected_borders():
+    image = numbered(1)
+    padded = np.pad(image[0].numpy(), ((2, 2), (2, 2), (0, 0)), mode="reflect")
+    crops = [padded[y : y + 8, x : x + 8] for y in range(5) for x in range(5)]
+    possible = {crop.tobytes() for crop in crops}
+    possible |= {np.ascontiguousarray(crop[:, ::-1]).tobytes() for crop in crops}
+    changed = flip_and_shift(image.expand(2000, -1, -1, -1), generator(), max_shift=2)
+    assert {one.numpy().tobytes() for one in changed} == possible  # each of them, nothing else
+
+
+def test_every_image_of_a_batch_draws_its_own_change():
+    changed = flip_and_shift(numbered(1).expand(64, -1, -1, -1), generator())
+    assert len(changed.unique(dim=0)) > 30
+
+
+def test_the_input_stays_and_the_generator_decides():
+    images = numbered(16)
+    kept = images.clone()
+    first, again, other = (flip_and_shift(images, generator(seed)) for seed in (0, 0, 1))
+    assert torch.equal(images, kept)
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_order_and_types_are_those_of_the_baseline(tiny_data):
+    """The targets are numbered, so that they tell who is in which batch."""
+    train = Images(tiny_data.train.images, np.arange(len(tiny_data.train)))
+    data = replace(tiny_data, train=train)
+    ours, theirs = batched_loader(data, 3), data.train_loader(3)
+    assert len(ours) == len(theirs)
+    for _ in range(2):  # epochs
+        for (images, targets), (expected, numbers) in zip(ours, theirs, strict=True):
+            assert torch.equal(targets, numbers)
+            assert (images.dtype, images.shape) == (expected.dtype, expected.shape)
+            assert images.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_images_are_normalised_as_in_validation(tiny_data):
+    """Grey images stay what they are when flipped and shifted."""
+    levels = np.arange(len(tiny_data.train), dtype=np.uint8)[:, None, None, None]
+    same = np.repeat(np.repeat(np.repeat(levels, 32, axis=1), 32, axis=2), 3, axis=3)
+    grey = Images(same, np.arange(len(levels)))
+    data = replace(tiny_data, train=grey)
+    expected = torch.cat([images for images, _ in data.eval_loader(data.train)])
+    for images, numbers in batched_loader(data):
+        torch.testing.assert_close(images, expected[numbers], rtol=1e-5, atol=1e-5)
+
+
+def test_batch_size(tiny_data):
+    expected = {None: tiny_data.batch_size, 8: 8, 10_000: len(tiny_data.train)}
+    found = {size: len(next(iter(batched_loader(tiny_data, 0, size)))[1]) for size in expected}
+    assert found == expected
+
+
+def test_batches_are_augmented(tiny_data):
+    loaders = batched_loader(tiny_data), tiny_data.plain_loader()  # of one order
+    for (images, numbers), (plain, expected) in zip(*loaders, strict=True):
+        assert torch.equal(numbers, expected)
+        assert not torch.equal(images, plain)

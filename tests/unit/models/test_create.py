@@ -1,0 +1,54 @@
+import pytest
+import torch
+
+from course_utils.errors import CourseError
+from course_utils.measure.memory import count_parameters
+from course_utils.models.create import create_model
+
+
+@pytest.mark.parametrize(
+    "name", ["resnet_tiny", "vgg_tiny", "vgg_small", "resnet18", "timm/resnet10t"]
+)
+def test_images_become_logits(name):
+    logits = create_model(name, num_classes=7)(torch.zeros(2, 3, 32, 32))
+    assert logits.shape == (2, 7)
+
+
+def test_resnet_tiny_is_tiny_and_sees_sixteen_pixels_after_its_stem():
+    model = create_model("resnet_tiny", num_classes=10)
+    assert count_parameters(model) == 464_762
+    assert model.layer1(model.maxpool(model.conv1(torch.zeros(1, 3, 32, 32)))).shape[-1] == 16
+
+
+@pytest.mark.parametrize("name", ["resnet19", "timm/resnet_nineteen", ""])
+def test_unknown_model(name):
+    with pytest.raises(CourseError, match="no model"):
+        create_model(name, num_classes=10)
+
+
+@pytest.mark.parametrize(
+    ("name", "download"),
+    [
+        ("resnet18", "torchvision.models._api.load_state_dict_from_url"),
+        ("timm/resnet10t", "timm.models._builder.load_state_dict_from_hf"),
+    ],
+)
+def test_weights_that_cannot_be_downloaded(monkeypatch, name, download):
+    def refuse(*args, **kwargs):
+        raise OSError("no network\nand a long story")
+
+    monkeypatch.setattr(download, refuse)
+    with pytest.raises(CourseError, match=r"could not be fetched \(no network\): connect") as found:
+        create_model(name, num_classes=10, pretrained=True)
+    assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize(("name", "side"), [("vgg_tiny", 2), ("vgg_small", 4)])
+def test_plain_stacks_halve_the_side_with_each_stage(name, side):
+    convolutions = create_model(name, num_classes=10)[:-3]
+    assert convolutions(torch.zeros(1, 3, 32, 32)).shape == (1, 256, side, side)
+
+
+def test_plain_stacks_have_no_pretrained_weights():
+    with pytest.raises(CourseError, match="vgg_tiny has no pretrained weights: use resnet_tiny"):
+        create_model("vgg_tiny", num_classes=10, pretrained=True)

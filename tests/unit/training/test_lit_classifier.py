@@ -1,0 +1,191 @@
+import copy
+from functools import partial
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader
+
+from course_utils.training.fit import quiet_trainer
+from course_utils.training.lit_classifier import LitClassifier
+
+SGD = partial(torch.optim.SGD, lr=0.1)
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+
+
+@pytest.fixture
+def batches():
+    torch.manual_seed(1)
+    return [(torch.randn(6, 3, 2, 2), torch.randint(0, 3, (6,))) for _ in range(8)]
+
+
+def train(model, batches, val=None, epochs=1, **options):
+    slots = {k: options.pop(k) for k in ("loss", "batch_transform", "schedule") if k in options}
+    lit = LitClassifier(copy.deepcopy(model), 3, optimizer=options.pop("optimizer", SGD), **slots)
+    trainer = quiet_trainer(max_epochs=epochs, accelerator="cpu", **options)
+    val_loader = None if val is None else DataLoader(val, batch_size=None)
+    trainer.fit(lit, DataLoader(batches, batch_size=None), val_loader)
+    return lit, trainer
+
+
+def same_weights(a, b):
+    return all(
+        torch.equal(p, q)
+        for p, q in zip(a.state_dict().values(), b.state_dict().values(), strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    "null",
+    [
+        {"batch_transform": lambda images, targets: (images, targets)},
+        {"batch_transform": lambda images, targets: (images, F.one_hot(targets, 3).float())},
+        {"loss": partial(F.cross_entropy, label_smoothing=0.0)},
+        {"schedule": lambda opt, total_steps: torch.optim.lr_scheduler.LambdaLR(opt, lambda s: 1)},
+        {"accumulate_grad_batches": 1},
+        {"precision": "32-true"},
+        {"gradient_clip_val": 1e6},
+    ],
+    ids=["batch", "soft targets", "loss", "schedule", "accumulation", "precision", "clipping"],
+)
+def test_a_seam_that_changes_nothing_is_the_baseline(model, batches, null):
+    baseline, _ = train(model, batches)
+    changed, _ = train(model, batches, **null)
+    assert same_weights(baseline.model, changed.model) or torch.allclose(
+        baseline.model[1].weight, changed.model[1].weight, atol=1e-6
+    )
+
+
+def test_baseline_equals_a_plain_loop(model, batches):
+    lit, _ = train(model, batches)
+    plain = copy.deepcopy(model).train()
+    optimizer = SGD(plain.parameters())
+    for images, targets in batches:
+        optimizer.zero_grad()
+        F.cross_entropy(plain(images), targets).backward()
+        optimizer.step()
+    assert same_weights(plain, lit.model)
+
+
+def test_each_slot_is_used(model, batches):
+    baseline, _ = train(model, batches)
+    for change in (
+        {"batch_transform": lambda images, targets: (-images, targets)},
+        {"loss": partial(F.cross_entropy, label_smoothing=0.3)},
+        {"optimizer": partial(torch.optim.SGD, lr=0.01)},
+        {"schedule": lambda opt, n: torch.optim.lr_scheduler.LambdaLR(opt, lambda s: 1 - s / n)},
+    ):
+        changed, _ = train(model, batches, **change)
+        assert not same_weights(baseline.model, changed.model), change
+
+
+@pytest.mark.parametrize(
+    ("accumulate", "epochs", "steps"), [(1, 1, 8), (1, 3, 24), (2, 1, 4), (3, 2, 6)]
+)
+def test_schedule_steps_once_per_optimizer_step_and_knows_how_many(
+    model, batches, accumulate, epochs, steps
+):
+    planned, used = [], []
+
+    class Recorder(torch.optim.SGD):
+        def step(self, closure=None):
+            used.append(self.param_groups[0]["lr"])
+            return super().step(closure)
+
+    def schedule(optimizer, total_steps):
+        planned.append(total_steps)
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
+
+    train(
+        model,
+        batches,
+        epochs=epochs,
+        optimizer=partial(Recorder, lr=1.0),
+        schedule=schedule,
+        accumulate_grad_batches=accumulate,
+    )
+    assert planned == [steps]
+    assert used == pytest.approx([1 / (1 + step) for step in range(steps)])
+
+
+def test_the_training_loss_is_summed_in_fp32_under_bf16(model, batches):
+    losses = []
+
+    def note(logits, targets):
+        losses.append(F.cross_entropy(logits, targets))
+        return losses[-1]
+
+    _, trainer = train(model, 4 * batches, loss=note, precision="bf16-true")
+    assert losses[0].dtype == torch.bfloat16
+    mean = sum(loss.item() for loss in losses) / len(losses)
+    assert trainer.callback_metrics["train_loss"].item() == pytest.approx(mean, rel=1e-5)
+
+
+def test_validation_ignores_the_loss_and_batch_seams(model, batches):
+    images = torch.cat([images for images, _ in batches])
+    targets = torch.cat([targets for _, targets in batches])
+    lit, trainer = train(
+        model,
+        batches,
+        val=batches,
+        loss=lambda logits, targets: 100 + logits.sum(),
+        batch_transform=lambda images, targets: (0 * images, targets),
+    )
+    with torch.no_grad():
+        logits = lit.model.eval()(images)
+    assert trainer.callback_metrics["val_loss"].item() == pytest.approx(
+        F.cross_entropy(logits, targets).item(), rel=1e-4
+    )
+    accuracy = (logits.argmax(1) == targets).float().mean().item()
+    assert trainer.callback_metrics["val_accuracy"].item() == pytest.approx(accuracy)
+
+
+def test_validation_counts_images_not_batches(model, batches):
+    uneven = [batches[0], tuple(part[:1] for part in batches[1])]
+    lit, trainer = train(model, batches, val=uneven)
+    images, targets = (torch.cat(parts) for parts in zip(*uneven, strict=True))
+    with torch.no_grad():
+        expected = F.cross_entropy(lit.model.eval()(images), targets).item()
+    assert trainer.callback_metrics["val_loss"].item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_training_accuracy_is_logged_for_hard_targets_only(model, batches):
+    _, hard = train(model, batches)
+    _, soft = train(
+        model,
+        batches,
+        batch_transform=lambda images, targets: (images, F.one_hot(targets, 3).float()),
+    )
+    assert "train_accuracy" in hard.callback_metrics
+    assert "train_accuracy" not in soft.callback_metrics
+
+
+def test_training_metrics_are_means_over_the_images_of_the_epoch(model, batches):
+    uneven = [batches[0], tuple(part[:2] for part in batches[1])]
+    still = partial(torch.optim.SGD, lr=0.0)
+    lit, trainer = train(model, uneven, epochs=2, optimizer=still)
+    lit.model.train()
+    losses = [F.cross_entropy(lit.model(x), y, reduction="sum").item() for x, y in uneven]
+    right = [(lit.model(x).argmax(1) == y).sum().item() for x, y in uneven]
+    metrics = trainer.callback_metrics
+    assert metrics["train_loss"].item() == pytest.approx(sum(losses) / 8, rel=1e-5)
+    assert metrics["train_accuracy"].item() == pytest.approx(sum(right) / 8)
+
+
+def test_frozen_parameters_do_not_reach_the_optimizer(model, batches):
+    model[1].requires_grad_(False)
+    seen = []
+
+    def optimizer(parameters):
+        seen.extend(parameters)
+        return SGD(seen)
+
+    lit, _ = train(model, batches, optimizer=optimizer)
+    assert len(seen) == 4
+    assert torch.equal(lit.model[1].weight, model[1].weight)
