@@ -5,6 +5,7 @@ another machine, than a reader has.
 """
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,11 +14,66 @@ import numpy as np
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
 
-__all__ = ["RESULTS", "list_results", "read_file", "read_results", "values_by_arm"]
+__all__ = [
+    "RECORDS",
+    "RESULTS",
+    "append_record",
+    "list_results",
+    "read_file",
+    "read_records",
+    "read_results",
+    "values_by_arm",
+]
+
+RECORDS = "records.jsonl"  # in COURSE_RUNS_DIR: one run or claim per line, in the order they ended
 
 RESULTS = ROOT / "data" / "results"
 ABOUT = {"command", "dataset", "first_seed", "hardware", "versions", "commit"}  # of results
 CURE = "restore it with `git checkout data/results`, or make it again"
+
+
+def append_record(kind: str, record: dict) -> None:
+    """Append one line to ``records.jsonl`` in ``COURSE_RUNS_DIR`` (``runs/`` here if not set).
+
+    Nothing that stands there is changed, so no record can overwrite another one.
+
+    Args:
+        kind: ``"run"`` or ``"claim"``.
+        record: what can be written as JSON.
+    """
+    folder = Path(os.environ.get("COURSE_RUNS_DIR") or "runs")
+    folder.mkdir(parents=True, exist_ok=True)
+    line = json.dumps({"kind": kind} | record, ensure_ascii=False) + "\n"
+    # one write to a file opened for appending: lines of two processes do not mix
+    handle = os.open(folder / RECORDS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(handle, line.encode("utf-8"))
+    finally:
+        os.close(handle)
+
+
+def read_records(folder: Path, kind: str) -> list[dict]:
+    """The records of one kind in ``folder/records.jsonl``, oldest first; none without a file.
+
+    A last line that is not complete (the process was killed while it wrote) is skipped.
+
+    Raises:
+        CourseError: another line is damaged.
+    """
+    path = folder / RECORDS
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").split("\n")
+    complete, found = lines[:-1], []  # what follows the last line break is empty or incomplete
+    for number, line in enumerate(complete, 1):
+        try:
+            record = dict(json.loads(line))
+            matches = record.pop("kind") == kind
+        except (ValueError, TypeError, KeyError):
+            raise CourseError(f"{path}, line {number} is damaged: delete the line") from None
+        if matches:
+            found.append(record)
+    return found
 
 
 def read_file(path: Path) -> dict:
