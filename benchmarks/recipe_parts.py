@@ -10,7 +10,7 @@ import torch.nn.functional as F
 import typer
 
 from course_utils.config import load_config
-from course_utils.data.image_data import ImageData, batched_loader, load_data
+from course_utils.data.image_data import ImageData, load_data
 from course_utils.tools.report.keep import keep, name_data
 from course_utils.training.fit import fit
 from course_utils.training.recipes import from_scratch
@@ -29,16 +29,16 @@ def main(
     recipe = from_scratch(config, EPOCHS)
 
     def image_by_image(data: ImageData, seed: int):
-        return data.train_loader(seed, batch_size=128)
+        return data.albumentations_loader(seed, batch_size=128)
 
     changes = {
         "the recipe": {},
         "resnet_tiny for vgg_tiny": {"config": recipe["config"].replace(model="resnet_tiny")},
         "ResNet-18 for vgg_tiny": {"config": recipe["config"].replace(model="resnet18")},
-        "AdamW at 0.001 for SGD at 0.1": {"optimizer": None},
-        "a constant rate for the schedule": {"schedule": None},
-        "batches of 32 for 128": {"train_loader": batched_loader},
-        "albumentations for batches at once": {"train_loader": image_by_image},
+        "AdamW at 0.001 for SGD at 0.1": {"make_optimizer": None},
+        "a constant rate for the schedule": {"make_schedule": None},
+        "batches of 32 for 128": {"make_loader": ImageData.train_loader},
+        "albumentations for batches at once": {"make_loader": image_by_image},
         "fp32 for bf16": {"trainer": {"precision": "32-true"}},
         "no channels-last": {"model_transform": None},
         "no label smoothing": {"loss": F.cross_entropy},

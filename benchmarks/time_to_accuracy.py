@@ -20,11 +20,11 @@ import torch
 import typer
 
 from course_utils.config import load_config
-from course_utils.data.image_data import load_data
+from course_utils.data.image_data import ImageData, load_data
 from course_utils.tools.report.keep import keep, name_data, round_curve
 from course_utils.training.fit import fit
 from course_utils.training.recipes import from_scratch
-from course_utils.training.run import Run, accuracy_curve, seconds_to
+from course_utils.training.run import Run, seconds_to
 
 EPOCHS = 2  # of ours
 
@@ -47,7 +47,7 @@ class _TakeTurns(L.Callback):
 
     def read_curve(self, run: Run) -> list[tuple[float, float]]:
         """That of the training itself, by a clock that stood during the pauses."""
-        epochs = zip(accuracy_curve(run), self.pauses, strict=True)
+        epochs = zip(run.curve, self.pauses, strict=True)
         return [(seconds - paused, accuracy) for (seconds, accuracy), paused in epochs]
 
 
@@ -64,20 +64,20 @@ def main(
 
     def train_ours() -> None:
         ours.append(fit(data=data, seed=len(ours), arm="ours", **from_scratch(config, EPOCHS)))
-        curve = round_curve(accuracy_curve(ours[-1]))
+        curve = round_curve(ours[-1].curve)
         print(f"ours, seed {len(ours) - 1}: {curve}", flush=True)
 
-    turns = _TakeTurns(train_ours, every=2)
     published = fit(
         config.replace(model="resnet18", epochs=epochs),
         replace(data, batch_size=32, num_workers=2),
-        optimizer=partial(torch.optim.Adam, lr=0.05),
-        trainer={"callbacks": [turns]},
+        make_optimizer=partial(torch.optim.Adam, lr=0.05),
+        make_loader=ImageData.albumentations_loader,
+        trainer={"callbacks": [_TakeTurns(train_ours, every=2)]},
         arm="published",
     )
     curves = {
-        "published": [round_curve(turns.read_curve(published))],
-        "ours": [round_curve(accuracy_curve(run)) for run in ours],
+        "published": [round_curve(published.callback(_TakeTurns).read_curve(published))],
+        "ours": [round_curve(run.curve) for run in ours],
     }
     print(f"published: {curves['published'][0]}", flush=True)
     goal = curves["published"][0][-1][1]

@@ -103,7 +103,7 @@ def plot_paired(values: Mapping[str, np.ndarray], metric: str, title: str) -> Ax
         values: arm to one value a seed, in the metric's own unit, the same seeds for every arm.
         metric: a name in a run's ``metrics``.
     """
-    name, factor, unit, _ = METRICS[metric]
+    name, factor, unit, _, _ = METRICS[metric]
     _, axis = plt.subplots(figsize=(7, 1.2 + 0.55 * max(1, len(values) - 1)))
     (baseline, reference), *others = values.items()
     reference = np.asarray(reference, dtype=float)

@@ -72,7 +72,7 @@ TECHNIQUES = {
     "mixup": {"batch_transform": v2.MixUp(alpha=1.0, num_classes=CLASSES)},
     "CutMix": {"batch_transform": v2.CutMix(alpha=1.0, num_classes=CLASSES)},
     "label smoothing": {"loss": partial(F.cross_entropy, label_smoothing=SMOOTHING)},
-    "warm-up cosine": {"schedule": partial(warmup_cosine, warmup_steps=1, min_lr=LOW)},
+    "warm-up cosine": {"make_schedule": partial(warmup_cosine, warmup_steps=1, min_lr=LOW)},
     "freezing": {"model_transform": partial(freeze_before, first_trained="layer4")},
     "LoRA": {"model_transform": add_lora},
     "bf16": {"trainer": {"precision": "bf16-mixed"}},
@@ -80,7 +80,7 @@ TECHNIQUES = {
     "checkpointing": {"model_transform": checkpoint_blocks},
 }
 if has_dali():
-    TECHNIQUES["DALI"] = {"train_loader": ReadByDali}
+    TECHNIQUES["DALI"] = {"make_loader": ReadByDali}
 
 
 class Record:
@@ -91,26 +91,26 @@ class Record:
         self.losses, self.rates, self.gradients, self.forwards = [], [], [], Counter()
         slots = [(name, *slot) for name, found in techniques.items() for slot in found.items()]
         losses = [value for _, slot, value in slots if slot == "loss"]
-        schedules = [value for _, slot, value in slots if slot == "schedule"]
+        schedules = [value for _, slot, value in slots if slot == "make_schedule"]
         assert len(losses) <= 1 >= len(schedules)
         self.models = [value for _, slot, value in slots if slot == "model_transform"]
         self.transforms = {name: value for name, slot, value in slots if slot == "batch_transform"}
         self.trainer = {"accelerator": "cpu"}
         self.data = data
-        self.loaders = [value for _, slot, value in slots if slot == "train_loader"]
+        self.loaders = [value for _, slot, value in slots if slot == "make_loader"]
         for _, slot, value in slots:
             self.trainer |= value if slot == "trainer" else {}
         self.inner_loss = losses[0] if losses else F.cross_entropy
         self.run = fit(
             config,
             data,
-            optimizer=self.make_optimizer,
-            schedule=schedules[0] if schedules else None,
+            make_optimizer=self.make_optimizer,
+            make_schedule=schedules[0] if schedules else None,
             loss=self.note_loss,
             batch_transform=self.change_batch if self.transforms else None,
             model_transform=self.change_model,
             trainer=self.trainer,
-            train_loader=self.make_loader,
+            make_loader=self.make_loader,
         )
         self.after = self.run.model.state_dict()
         self.moved = {
@@ -406,8 +406,8 @@ FAULTS = [
     ("CutMix", "batch_transform", paste_by_drawn_area),
     ("label smoothing", "loss", smooth_over_others),
     ("label smoothing", "loss", softmax_first),
-    ("warm-up cosine", "schedule", end_at_zero),
-    ("warm-up cosine", "schedule", warm_up_off_by_one),
+    ("warm-up cosine", "make_schedule", end_at_zero),
+    ("warm-up cosine", "make_schedule", warm_up_off_by_one),
     ("freezing", "model_transform", freeze_weights_only),
     ("LoRA", "model_transform", lora_without_freezing),
     ("bf16", "trainer", {"precision": "bf16-true"}),
@@ -419,7 +419,7 @@ FAULTS = [
     ("checkpointing", "model_transform", checkpoint_nothing),
 ]
 if has_dali():
-    FAULTS.append(("DALI", "train_loader", RepeatABatch))
+    FAULTS.append(("DALI", "make_loader", RepeatABatch))
 
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")

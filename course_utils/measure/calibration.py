@@ -9,17 +9,17 @@ __all__ = ["FinalLogits", "calibration_error"]
 
 
 class FinalLogits(L.Callback):
-    """Observe, after each training, what the model answers to the batches of ``loader``.
+    """Record, at the end of a training, what the model answers to the batches of ``loader``.
 
-    ``logits`` has one tensor ``(N, C)`` a training, in their order; ``targets`` ``(N,)`` are the
-    loader's, which must not shuffle. All on the CPU. The model answers in eval mode and in the
-    trainer's precision; the time that takes is part of `Run.time_s`.
+    ``logits`` ``(N, C)`` and ``targets`` ``(N,)``, both on the CPU, are in the loader's order,
+    which must not shuffle. The model answers in eval mode and in the trainer's precision. The
+    time that takes is part of `Run.time_s`.
     """
 
     def __init__(self, loader: Iterable[tuple[torch.Tensor, torch.Tensor]]):
         self.loader = loader
-        self.logits: list[torch.Tensor] = []
-        self.targets: torch.Tensor | None = None  # until a training has ended
+        self.logits: torch.Tensor | None = None  # until a training has ended
+        self.targets: torch.Tensor | None = None
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         pl_module.model.eval()
@@ -28,8 +28,7 @@ class FinalLogits(L.Callback):
             for images, targets in self.loader:
                 images = precision.convert_input(images.to(pl_module.device))
                 found.append((pl_module(images).float().cpu(), targets))
-        logits, self.targets = (torch.cat(parts) for parts in zip(*found, strict=True))
-        self.logits.append(logits)
+        self.logits, self.targets = (torch.cat(parts) for parts in zip(*found, strict=True))
 
 
 def calibration_error(logits: torch.Tensor, targets: torch.Tensor, num_bins: int = 15) -> float:

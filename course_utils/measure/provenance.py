@@ -1,10 +1,11 @@
 """What a result was measured on and with: hardware, versions, commit."""
 
+import inspect
 import os
 import platform
 import re
 import subprocess
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import torch
 
 from course_utils.files import ROOT
 
-__all__ = ["describe_hardware", "read_commit", "read_versions"]
+__all__ = ["describe_hardware", "describe_value", "read_commit", "read_versions"]
 
 PACKAGES = (
     "torch",
@@ -77,3 +78,32 @@ def read_commit() -> str | None:
     except (OSError, subprocess.CalledProcessError):
         return None
     return commit + ("+" if dirty else "")
+
+
+def describe_value(value: object) -> str:
+    """An argument in words that are the same in every process: no addresses, no local scopes.
+
+    ``partial(F.cross_entropy, label_smoothing=0.1)`` becomes
+    ``"cross_entropy(label_smoothing=0.1)"``. An object without a readable ``repr`` becomes its
+    class with its public numbers, strings and truth values.
+    """
+    if isinstance(value, partial):
+        positional = [describe_value(argument) for argument in value.args]
+        named = [f"{name}={describe_value(item)}" for name, item in value.keywords.items()]
+        return f"{describe_value(value.func)}({', '.join(positional + named)})"
+    if isinstance(value, dict):
+        pairs = [f"{name}={describe_value(item)}" for name, item in value.items()]
+        return f"{{{', '.join(pairs)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(describe_value(item) for item in value)}]"
+    if isinstance(value, type) or inspect.isroutine(value):
+        return value.__qualname__.rpartition("<locals>.")[2]
+    if type(value).__repr__ is object.__repr__ or " at 0x" in repr(value):
+        simple = {
+            name: item
+            for name, item in sorted(getattr(value, "__dict__", {}).items())
+            if not name.startswith("_") and isinstance(item, int | float | str)
+        }
+        settings = ", ".join(f"{name}={item!r}" for name, item in simple.items())
+        return f"{type(value).__name__}({settings})"
+    return " ".join(repr(value).split())

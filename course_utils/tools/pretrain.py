@@ -41,7 +41,7 @@ def pretrain(folder: Path, seed: int, recipe: Config) -> dict:
         load_data(recipe),
         seed=seed,
         model_transform=_to_channels_last,
-        schedule=lambda optimizer, total_steps: OneCycleLR(
+        make_schedule=lambda optimizer, total_steps: OneCycleLR(
             optimizer, recipe.peak_lr, total_steps=total_steps, pct_start=0.1
         ),
         trainer={"enable_progress_bar": recipe.progress},
@@ -55,7 +55,7 @@ def pretrain(folder: Path, seed: int, recipe: Config) -> dict:
         "data": f"{recipe.dataset}: {recipe.num_train:,} training, {recipe.num_val:,} validation",
         "epochs": recipe.epochs,
         "batch_size": recipe.batch_size,
-        "optimizer": f"AdamW, one cycle up to {recipe.peak_lr}",
+        "make_optimizer": f"AdamW, one cycle up to {recipe.peak_lr}",
         "seed": seed,
         "val_accuracy": run.metrics["val_accuracy"],
         "time_s": run.time_s,

@@ -1,9 +1,12 @@
-"""`compare` trains arms over the same seeds and says what the paired differences allow to say."""
+"""`compare` trains variants over the same seeds; `Comparison` reports the paired differences."""
 
 import itertools
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor, as_completed
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,75 +16,138 @@ from tqdm import tqdm
 from course_utils.config import Config
 from course_utils.data.image_data import ImageData
 from course_utils.errors import CourseError
-from course_utils.training.fit import fit
+from course_utils.training.fit import check_options, fit
 from course_utils.training.run import Run
 
-__all__ = ["Comparison", "PairedDifference", "compare", "paired_difference"]
+__all__ = [
+    "METRICS",
+    "Comparison",
+    "Metric",
+    "PairedDifference",
+    "compare",
+    "paired_difference",
+]
 
-# metric: (name in words, factor, unit, is more better)
+
+class Metric(NamedTuple):
+    """How a value of `Run.metrics` is shown and judged."""
+
+    name: str  # in words
+    factor: float  # shown value = factor × value
+    unit: str
+    more_is_better: bool
+    margin: float  # differences up to this size count as equivalent; unit of the value itself
+
+
 METRICS = {
-    "val_accuracy": ("accuracy", 100, "points", True),
-    "val_loss": ("validation loss", 1, "nats", False),
-    "val_calibration_error": ("calibration error", 100, "points", False),
+    "val_accuracy": Metric("accuracy", 100, "points", True, 0.01),
+    "val_loss": Metric("validation loss", 1, "nats", False, 0.02),
+    "val_calibration_error": Metric("calibration error", 100, "points", False, 0.01),
 }
+
+MAX_SEEDS = 10_000  # `seeds_needed` does not look further
 
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """Mean of the differences of pairs, and its 95 % confidence interval ``[low, high]``."""
+    """Mean of the differences of n pairs, and its 95 % confidence interval ``[low, high]``."""
 
     mean: float
     low: float
     high: float
     n: int
 
-    def span(self, factor: float = 1) -> str:
+    def format_interval(self, factor: float = 1) -> str:
         """The interval in words, in units of 1 / ``factor``."""
         digits = 2 if factor == 100 else 3
         return f"{factor * self.low:+.{digits}f} to {factor * self.high:+.{digits}f}"
 
-    def verdict(self, more_is_better: bool = True) -> str:
-        """``"helps"``, ``"hurts"``, or ``"no evidence"`` where the interval contains zero."""
+    def verdict(self, more_is_better: bool = True, margin: float = 0.01) -> str:
+        """One of four words, decided by the interval alone.
+
+        ``"equivalent"``: the interval lies within ±``margin``. Else ``"helps"`` or ``"hurts"``:
+        it excludes zero. Else ``"inconclusive"``: it contains zero and differences that matter;
+        see `seeds_needed`. An effect inside the margin is called equivalent even where it is
+        statistically different from zero: it is too small to matter.
+
+        Args:
+            margin: the largest difference that does not matter, ≥ 0; 0: nothing is equivalent,
+                unless the interval is exactly zero.
+        """
+        if -margin <= self.low and self.high <= margin:
+            return "equivalent"
         if self.low > 0:
             return "helps" if more_is_better else "hurts"
         if self.high < 0:
             return "hurts" if more_is_better else "helps"
-        return "no evidence"
+        return "inconclusive"
+
+    def seeds_needed(self, margin: float = 0.01) -> int | None:
+        """How many paired seeds would decide, if mean and spread stayed as they are.
+
+        The smallest number at which the interval would exclude zero or lie within ±``margin``.
+        Two or three pairs give a rough spread, so this is an order of magnitude. None: one pair
+        has no spread.
+        """
+        if self.n < 2 or not np.isfinite(self.high):
+            return None
+        half_width = (self.high - self.low) / 2
+        std = half_width * np.sqrt(self.n) / stats.t.ppf(0.975, self.n - 1)
+        # the interval excludes zero if it is narrower than the mean's distance to zero, and lies
+        # within the margin if it is narrower than the mean's distance to the margin
+        widest = max(abs(self.mean), margin - abs(self.mean))
+        counts = np.arange(2, MAX_SEEDS + 1)
+        decided = stats.t.ppf(0.975, counts - 1) * std / np.sqrt(counts) < widest
+        return int(counts[decided.argmax()]) if decided.any() else MAX_SEEDS
 
 
 def paired_difference(baseline: Sequence[float], treated: Sequence[float]) -> PairedDifference:
     """Treated minus baseline, pair by pair, with a 95 % t-interval over the n differences.
 
-    What both members of a pair share (weights at the start, order of the images) cancels in
-    their difference; the interval is of what is left. One pair has no interval: it is infinite.
+    What both members of a pair share (initial weights, order of the images) cancels in their
+    difference. The interval is that of `scipy.stats.ttest_rel`. One pair has no spread, so its
+    interval is infinite.
 
     Raises:
-        ValueError: when the two are not of one length ≥ 1.
+        ValueError: when the two do not have the same length ≥ 1.
     """
     if len(baseline) != len(treated) or not len(baseline):
         raise ValueError(
-            f"{len(baseline)} baseline and {len(treated)} treated values: give one of each a seed"
+            f"{len(baseline)} baseline and {len(treated)} treated values: give one of each per seed"
         )
-    difference = np.asarray(treated, dtype=float) - np.asarray(baseline, dtype=float)
-    n, mean = len(difference), float(difference.mean())
+    baseline, treated = np.asarray(baseline, dtype=float), np.asarray(treated, dtype=float)
+    mean, n = float((treated - baseline).mean()), len(baseline)
     if n == 1:
         return PairedDifference(mean, -np.inf, np.inf, n)
-    half = float(stats.t.ppf(0.975, n - 1) * stats.sem(difference))
-    return PairedDifference(mean, mean - half, mean + half, n)
+    with warnings.catch_warnings():  # equal differences have no spread: the interval is a point
+        warnings.simplefilter("ignore", RuntimeWarning)
+        low, high = stats.ttest_rel(treated, baseline).confidence_interval(0.95)
+    return PairedDifference(mean, float(low), float(high), n)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs of several arms over the same seeds; the first arm is the baseline."""
+    """Runs of several variants over the same seeds; the first one is the baseline."""
 
     name: str
     arms: tuple[str, ...]
     seeds: tuple[int, ...]
     runs: tuple[Run, ...]
+    margin: float | None = None  # for accuracy, in [0, 1]; None: one point
+
+    def of_arm(self, arm: str) -> list[Run]:
+        """The runs of one variant, one per seed, in the order of ``seeds``."""
+        return [run for run in self.runs if run.arm == arm]
 
     def values(self, arm: str, metric: str = "val_accuracy") -> np.ndarray:
-        """One value a seed, in the order of ``seeds``."""
-        return np.array([run.metrics[metric] for run in self.runs if run.arm == arm])
+        """One value per seed, in the order of ``seeds``."""
+        return np.array([run.metrics[metric] for run in self.of_arm(arm)])
+
+    def against(self, arm: str) -> "Comparison":
+        """The same runs with ``arm`` as the baseline."""
+        if arm not in self.arms:
+            raise CourseError(f"no variant {arm!r} here: choose from {', '.join(self.arms)}")
+        return replace(self, arms=(arm, *(other for other in self.arms if other != arm)))
 
     def difference(self, arm: str, metric: str = "val_accuracy") -> PairedDifference:
         """Of ``arm`` from the baseline, in the metric's own unit (accuracy in [0, 1])."""
@@ -92,80 +158,146 @@ class Comparison:
         values = self.values(self.arms[0], metric)
         return float(values.std(ddof=1)) if len(values) > 1 else float("nan")
 
+    def _margin(self, metric: str) -> float:
+        given = self.margin if metric == "val_accuracy" else None
+        return METRICS[metric].margin if given is None else given
+
+    def judge(self, arm: str, metric: str = "val_accuracy") -> str:
+        """*helps*, *hurts*, *equivalent* or *inconclusive*, see `PairedDifference.verdict`."""
+        found = self.difference(arm, metric)
+        return found.verdict(METRICS[metric].more_is_better, self._margin(metric))
+
     def table(self, metric: str = "val_accuracy") -> pd.DataFrame:
-        """One row an arm: mean, standard deviation, paired difference, interval, verdict."""
-        name, factor, unit, more_is_better = METRICS[metric]
+        """One row per variant: mean, standard deviation, paired difference, interval, verdict.
+
+        Numbers, in the unit that the column names; not a number where there is none.
+        """
+        name, factor, unit, _, _ = METRICS[metric]
         rows = []
         for arm in self.arms:
             values = factor * self.values(arm, metric)
-            row = {
-                "arm": arm,
-                f"{name} (mean)": values.mean(),
-                "std": values.std(ddof=1) if len(values) > 1 else np.nan,
-                "seeds": len(values),
-            }
-            if arm != self.arms[0]:
-                found = self.difference(arm, metric)
-                row |= {
-                    f"difference ({unit})": factor * found.mean,
-                    "95 % from": factor * found.low,
-                    "to": factor * found.high,
-                    "verdict": found.verdict(more_is_better),
+            is_baseline = arm == self.arms[0]
+            found = self.difference(arm, metric)
+            rows.append(
+                {
+                    "variant": arm,
+                    f"{name} (mean)": values.mean(),
+                    "std": values.std(ddof=1) if len(values) > 1 else np.nan,
+                    "seeds": len(values),
+                    f"difference ({unit})": np.nan if is_baseline else factor * found.mean,
+                    "95 % from": np.nan if is_baseline else factor * found.low,
+                    "to": np.nan if is_baseline else factor * found.high,
+                    "verdict": "baseline" if is_baseline else self.judge(arm, metric),
                 }
-            rows.append(row)
-        table = pd.DataFrame(rows).set_index("arm").round(2 if factor == 100 else 4)
+            )
+        return pd.DataFrame(rows).set_index("variant").round(2 if factor == 100 else 4)
+
+    def show(self, metric: str = "val_accuracy") -> pd.DataFrame:
+        """`table` for a reader: a dash where there is no number."""
+        table = self.table(metric)
         return table.astype(object).where(table.notna(), "–")
 
     def verdict(self, arm: str, metric: str = "val_accuracy") -> str:
         """One sentence that follows from the interval, and from nothing else."""
-        name, factor, unit, more_is_better = METRICS[metric]
+        name, factor, unit, _, _ = METRICS[metric]
         found = self.difference(arm, metric)
-        width = "one seed, no interval" if found.n == 1 else f"95 % interval {found.span(factor)}"
+        seeds = "1 paired seed" if found.n == 1 else f"{found.n} paired seeds"
+        width = "no interval" if found.n == 1 else f"95 % interval {found.format_interval(factor)}"
+        judged = self.judge(arm, metric)
+        if judged == "inconclusive":
+            needed = found.seeds_needed(self._margin(metric))
+            judged += "" if needed is None else f", about {needed:,} seeds would decide"
         return (
             f"{arm}: {name} {factor * found.mean:+.2f} {unit} against {self.arms[0]} "
-            f"({found.n} paired seed{'s' * (found.n > 1)}, {width}): "
-            f"{found.verdict(more_is_better)}."
+            f"({seeds}, {width}): {judged}."
         )
 
     def summarize(self, arm: str) -> pd.Series:
         """Every metric in short: mean difference with its 95 % interval, unit, verdict."""
-        found = {metric: self.difference(arm, metric) for metric in METRICS}
-        rows = {
-            name: f"{factor * found[metric].mean:+.2f} ({found[metric].span(factor)}) {unit}: "
-            + found[metric].verdict(more_is_better)
-            for metric, (name, factor, unit, more_is_better) in METRICS.items()
-        }
+        rows = {}
+        for metric, (name, factor, unit, _, _) in METRICS.items():
+            found = self.difference(arm, metric)
+            interval = found.format_interval(factor)
+            mean = f"{factor * found.mean:+.2f}"
+            rows[name] = f"{mean} ({interval}) {unit}: {self.judge(arm, metric)}"
         return pd.Series(rows, name=arm)
 
 
+def _check_plan(arms: Mapping[str, Mapping], seeds: Sequence[int]) -> None:
+    if not arms or not seeds or len(set(seeds)) != len(seeds):
+        raise CourseError(f"compare needs variants and different seeds: got {list(arms)}, {seeds}")
+    for arm, options in arms.items():
+        check_options(arm, options)
+
+
+def _fit_one(options: dict) -> Run:
+    """One training of a comparison, in whatever process it runs, without its model."""
+    return replace(fit(**options), model=None)  # many models would fill the memory
+
+
+def _run_all(trainings: list[dict], executor: Executor | None) -> Iterator[tuple[int, Run]]:
+    """``(number, run)`` of every training, each as soon as it has ended."""
+    if executor is None:
+        for number, options in enumerate(trainings):
+            yield number, _fit_one(options)
+        return
+    numbers = {executor.submit(_fit_one, options): i for i, options in enumerate(trainings)}
+    try:
+        for future in as_completed(numbers):
+            yield numbers[future], future.result()
+    finally:
+        for future in numbers:
+            future.cancel()  # one failed: do not start those that wait
+
+
 def compare(
-    arms: dict[str, dict],
     config: Config,
     data: ImageData,
+    arms: Mapping[str, Mapping],
     *,
     seeds: Sequence[int] | None = None,
     name: str = "comparison",
+    margin: float | None = None,
+    executor: Executor | None = None,
 ) -> Comparison:
-    """Train every arm at every seed and keep the runs (each is stored as soon as it ends).
+    """Train every variant at every seed; each run is stored as soon as it has ended.
 
     Args:
-        arms: name to keyword arguments of `fit`; the first arm is the baseline. An arm may bring
-            a ``config`` or ``data`` of its own.
-        seeds: the same for every arm; None: ``config.seeds``.
+        arms: the variants, name to keyword arguments of `fit`; the first one is the baseline. A
+            variant may bring a ``config`` or ``data`` of its own.
+        seeds: the same for every variant; None: ``config.seeds``.
         name: of this comparison, in stored runs and in the report.
+        margin: accuracies that differ by less count as equivalent; in [0, 1], None: one point.
+        executor: spreads the trainings over processes or machines, for instance a
+            `concurrent.futures.ProcessPoolExecutor`; None: one after the other, here. The runs are
+            the same, in the same order. With processes, whatever the variants hold must be
+            picklable (no lambda, no function defined in the notebook), and each process should
+            use one thread: on two cores, two processes with two threads each are slower than one.
 
     Raises:
-        CourseError: no arm, no seed, or a seed given twice.
+        CourseError: no variant, no seed, a seed given twice, a misspelt option.
     """
     seeds = tuple(config.seeds if seeds is None else seeds)
-    if not arms or not seeds or len(set(seeds)) != len(seeds):
-        raise CourseError(f"compare needs arms and different seeds: got {list(arms)}, {seeds}")
-    runs = []
-    trainings = list(itertools.product(seeds, arms.items()))
-    for seed, (arm, options) in tqdm(
-        trainings, name, leave=False, file=sys.stdout, unit="training", disable=not config.progress
-    ):
-        options = {"config": config, "data": data} | options
-        run = fit(**options, seed=seed, arm=arm, comparison=name)
-        runs.append(replace(run, model=None))  # many models would fill the memory
-    return Comparison(name, tuple(arms), seeds, tuple(runs))
+    _check_plan(arms, seeds)
+    trainings = [
+        {"config": config, "data": data}
+        | dict(options)
+        | {"seed": seed, "arm": arm, "comparison": name, "save": False}
+        for seed, (arm, options) in itertools.product(seeds, arms.items())
+    ]
+    runs: dict[int, Run] = {}
+    with tqdm(
+        total=len(trainings),
+        desc=name,
+        leave=False,
+        file=sys.stdout,
+        unit="training",
+        disable=not config.progress,
+    ) as bar:
+        for number, run in _run_all(trainings, executor):
+            run.save()
+            runs[number] = run
+            bar.update()
+    return Comparison(
+        name, tuple(arms), seeds, tuple(runs[number] for number in sorted(runs)), margin
+    )

@@ -1,9 +1,14 @@
 """`fit` trains once and returns a `Run`."""
 
+import copy
+import difflib
+import inspect
 import logging
+import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from functools import partial
 
 import lightning as L
@@ -15,7 +20,12 @@ from course_utils.config import Config
 from course_utils.data.image_data import ImageData
 from course_utils.errors import CourseError
 from course_utils.measure.memory import count_parameters, reset_peak_memory
-from course_utils.measure.provenance import describe_hardware, read_commit, read_versions
+from course_utils.measure.provenance import (
+    describe_hardware,
+    describe_value,
+    read_commit,
+    read_versions,
+)
 from course_utils.measure.timing import Throughput
 from course_utils.models.create import create_model
 from course_utils.training.lit_classifier import (
@@ -27,19 +37,29 @@ from course_utils.training.lit_classifier import (
 )
 from course_utils.training.run import Run
 
-__all__ = ["fit", "quiet_trainer"]
+__all__ = ["MakeModel", "check_options", "fit", "quiet_trainer"]
 
-# Notices that no reader of a lesson can act upon: which devices were found, a tip about another
-# product, a deprecation inside Lightning, and the advice to load tiny images with more workers
-# (slower, on two cores). Warnings of any other kind come through.
-for _part in ("pytorch", "fabric"):
-    logging.getLogger(f"lightning.{_part}").setLevel(logging.WARNING)
-for _notice in ("does not have many workers", "LeafSpec", "have no `val_dataloader`"):
-    warnings.filterwarnings("ignore", message=f".*{_notice}.*")
+MakeModel = Callable[[int], nn.Module]
+MakeLoader = Callable[[ImageData, int], Iterable]
+
+SEAMS = (
+    "model",
+    "pretrained",
+    "make_loader",
+    "model_transform",
+    "batch_transform",
+    "loss",
+    "make_optimizer",
+    "make_schedule",
+    "trainer",
+)
+# A training seeds PyTorch's global generator, so two of them in one process must not overlap: an
+# executor of threads runs them one after the other.
+_ONE_AT_A_TIME = threading.RLock()
 
 
 class _History(L.Callback):
-    """Observe the metrics after every epoch, and when that was."""
+    """Record the metrics after every epoch, and when that was."""
 
     def __init__(self):
         self.epochs, self.ends = [], []
@@ -50,29 +70,71 @@ class _History(L.Callback):
         self.ends.append(time.perf_counter())
 
 
-def _describe_provenance(config: Config) -> dict[str, object]:
+def _describe_provenance() -> dict[str, object]:
     return {
-        "profile": config.profile,
-        "dataset": config.dataset,
-        "model": config.model,
         "hardware": describe_hardware(),
+        "threads": torch.get_num_threads(),
         "versions": read_versions(),
         "commit": read_commit(),
     }
 
 
-def _with_observers(options: dict | None, *observers: L.Callback) -> dict:
-    """Trainer options with our callbacks behind those that were given (a list, or one)."""
-    given = (options or {}).get("callbacks") or []
-    given = [given] if isinstance(given, L.Callback) else given
-    return (options or {}) | {"callbacks": [*given, *observers]}
+def _describe_settings(config: Config, data: ImageData, seams: Mapping) -> dict[str, dict]:
+    """What was trained, in words: the config, the data, and every seam that differs from empty."""
+    defaults = inspect.signature(fit).parameters
+    filled = {
+        name: describe_value(value)
+        for name, value in seams.items()
+        if value is not defaults[name].default
+    }
+    return {"config": asdict(config), "data": data.summarize(), "seams": filled}
+
+
+def _copy_trainer_options(options: Mapping | None) -> dict:
+    """A deep copy, so that the state of callbacks and plugins belongs to one training.
+
+    ``callbacks`` becomes a list; it may have been a list, one callback, or missing.
+    """
+    copied = copy.deepcopy(dict(options or {}))
+    callbacks = copied.get("callbacks") or []
+    copied["callbacks"] = [callbacks] if isinstance(callbacks, L.Callback) else list(callbacks)
+    return copied
+
+
+def _suggest(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f": did you mean {near[0]!r}?" if near else f": choose from {', '.join(known)}"
+
+
+def check_options(arm: str, options: Mapping) -> None:
+    """Find misspelt arguments of `fit` and of `lightning.Trainer` before anything is trained.
+
+    Raises:
+        CourseError: an argument that `fit`, or the trainer in its ``trainer``, does not have.
+    """
+    known = ["config", "data", *SEAMS]
+    for name in options:
+        if name not in known:
+            raise CourseError(f"{arm!r}: fit has no option {name!r}{_suggest(name, known)}")
+    trainer_options = list(inspect.signature(L.Trainer).parameters)
+    for name in options.get("trainer") or {}:
+        if name not in trainer_options:
+            near = _suggest(name, trainer_options)
+            raise CourseError(f"{arm!r}: lightning.Trainer has no argument {name!r}{near}")
 
 
 def quiet_trainer(**options) -> L.Trainer:
     """A `lightning.Trainer` on one device that prints, logs and stores nothing.
 
-    ``options`` are its keyword arguments and have the last word.
+    ``options`` are its keyword arguments and have the last word. Warnings come through, but not
+    these notices, which no reader of a lesson can act upon: which devices were found, a tip about
+    another product, a deprecation inside Lightning, and the advice to load tiny images with more
+    workers (slower, on two cores).
     """
+    for part in ("pytorch", "fabric"):
+        logging.getLogger(f"lightning.{part}").setLevel(logging.WARNING)
+    for notice in ("does not have many workers", "LeafSpec", "have no `val_dataloader`"):
+        warnings.filterwarnings("ignore", message=f".*{notice}.*")
     quiet = {
         "logger": False,
         "enable_checkpointing": False,
@@ -84,59 +146,81 @@ def quiet_trainer(**options) -> L.Trainer:
     return L.Trainer(**quiet | options)
 
 
+def _create(config: Config, data: ImageData, model: str | MakeModel | None, pretrained: bool):
+    if not callable(model):
+        return create_model(model or config.model, data.num_classes, pretrained)
+    if pretrained:
+        raise CourseError("pretrained=True needs a model by name: load the weights in the factory")
+    return model(data.num_classes)
+
+
 def fit(
     config: Config,
     data: ImageData,
     *,
     seed: int = 0,
+    model: str | MakeModel | None = None,
     pretrained: bool = False,
-    train_loader: Callable[[ImageData, int], Iterable] = ImageData.train_loader,
+    make_loader: MakeLoader = ImageData.train_loader,
     model_transform: Callable[[nn.Module], nn.Module] | None = None,
     batch_transform: BatchTransform | None = None,
     loss: Loss = F.cross_entropy,
-    optimizer: MakeOptimizer | None = None,
-    schedule: MakeSchedule | None = None,
+    make_optimizer: MakeOptimizer | None = None,
+    make_schedule: MakeSchedule | None = None,
     trainer: dict | None = None,
     arm: str = "baseline",
     comparison: str = "",
+    save: bool = True,
 ) -> Run:
-    """Train ``config.model`` on ``data`` once; with no seam filled this is the baseline.
+    """Train once; with no seam filled this is the baseline.
 
     ``seed`` decides the initial weights, the order of the images and their augmentations, each
-    from a random stream of its own: two arms with one seed start from the same weights and see
-    the same batches.
+    from a random stream of its own: two variants with one seed start from the same weights and
+    see the same batches.
 
     Args:
-        train_loader: data seam, ``(data, seed) -> batches``.
+        model: a name that `create_model` knows, or ``num_classes -> Module``;
+            None: ``config.model``.
+        pretrained: start from pretrained weights; only for a model by name.
+        make_loader: data seam, ``(data, seed) -> batches``.
         model_transform: model seam, ``Module -> Module``, before training.
-        batch_transform: batch seam; None: off.
+        batch_transform: batch seam, once per training batch; None: off.
         loss: loss seam, for training only.
-        optimizer: optimizer seam; None: AdamW at ``config.peak_lr``.
-        schedule: ``(optimizer, total_steps) -> schedule``; None: a constant learning rate.
-        trainer: trainer seam, keyword arguments of `lightning.Trainer`.
-        arm, comparison: names under which the run is stored, see `Run.save`.
+        make_optimizer: optimizer seam, ``named parameters -> optimizer``; None: AdamW at
+            ``config.peak_lr``.
+        make_schedule: ``(optimizer, total_steps) -> schedule``; None: a constant learning rate.
+        trainer: trainer seam, keyword arguments of `lightning.Trainer`. They are copied for every
+            training, callbacks included: the ones that trained are in `Run.callbacks`.
+        arm, comparison: names of the run in ``records.jsonl``.
+        save: append the run to ``records.jsonl``.
 
     Raises:
-        CourseError: no epoch ended in this process.
+        CourseError: a misspelt argument of the trainer; pretrained weights for a factory; no
+            epoch ended in this process.
     """
-    L.seed_everything(seed, workers=True, verbose=False)
-    model = create_model(config.model, data.num_classes, pretrained)
-    if model_transform is not None:
-        model = model_transform(model)
-    lit = LitClassifier(
-        model,
-        data.num_classes,
-        optimizer=optimizer or partial(torch.optim.AdamW, lr=config.peak_lr),
-        schedule=schedule,
-        loss=loss,
-        batch_transform=batch_transform,
-    )
+    seams = {name: value for name, value in locals().items() if name in SEAMS}
+    check_options(arm, seams)
+    options = {"max_epochs": config.epochs} | _copy_trainer_options(trainer)
     history, throughput = _History(), Throughput()
-    options = {"max_epochs": config.epochs} | _with_observers(trainer, history, throughput)
-    start = time.perf_counter()
-    lightning = quiet_trainer(**options)
-    reset_peak_memory(lightning.strategy.root_device)
-    lightning.fit(lit, train_loader(data, seed), data.eval_loader())
+    observed = options | {"callbacks": [*options["callbacks"], history, throughput]}
+    with _ONE_AT_A_TIME:
+        L.seed_everything(seed, workers=True, verbose=False)
+        network = _create(config, data, model, pretrained)
+        if model_transform is not None:
+            network = model_transform(network)
+        lit = LitClassifier(
+            network,
+            data.num_classes,
+            make_optimizer=make_optimizer or partial(torch.optim.AdamW, lr=config.peak_lr),
+            make_schedule=make_schedule,
+            loss=loss,
+            batch_transform=batch_transform,
+        )
+        start = time.perf_counter()
+        lightning = quiet_trainer(**observed)
+        reset_peak_memory(lightning.strategy.root_device)
+        lightning.fit(lit, make_loader(data, seed), data.eval_loader())
+        time_s = time.perf_counter() - start
     if not history.epochs:
         raise CourseError(
             "no epoch was trained in this process: train one at least, and start several "
@@ -147,17 +231,19 @@ def fit(
         seed=seed,
         metrics=history.epochs[-1],
         history=history.epochs,
-        time_s=time.perf_counter() - start,
+        time_s=time_s,
         images_per_s=throughput.images_per_s,
-        trainable_parameters=count_parameters(model, trainable=True),
-        parameters=count_parameters(model),
+        trainable_parameters=count_parameters(network, trainable=True),
+        parameters=count_parameters(network),
         saved_bytes=lit.saved_bytes,
         peak_memory_bytes=throughput.peak_memory_bytes,
-        provenance=_describe_provenance(config),
+        provenance=_describe_provenance(),
+        settings=_describe_settings(config, data, seams),
         comparison=comparison,
         epoch_ends_s=[end - start for end in history.ends],
         model=lit.model.cpu().eval(),
+        callbacks=tuple(options["callbacks"]),
     )
-    if lightning.is_global_zero:
+    if save and lightning.is_global_zero:
         run.save()
     return run

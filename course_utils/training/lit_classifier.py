@@ -1,6 +1,6 @@
 """The one LightningModule of the course: a classifier with a slot for every seam."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import lightning as L
 import torch
@@ -12,31 +12,43 @@ from torchmetrics.classification import MulticlassAccuracy, MulticlassCalibratio
 from course_utils.measure.memory import count_saved_bytes
 from course_utils.measure.timing import ends_epoch
 
-__all__ = ["BatchTransform", "LitClassifier", "Loss", "MakeOptimizer", "MakeSchedule"]
+__all__ = [
+    "BatchTransform",
+    "LitClassifier",
+    "Loss",
+    "MakeOptimizer",
+    "MakeSchedule",
+    "NamedParameters",
+]
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 BatchTransform = Callable[[torch.Tensor, torch.Tensor], Batch]
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+NamedParameters = list[tuple[str, nn.Parameter]]
+MakeOptimizer = Callable[[NamedParameters], torch.optim.Optimizer]
 MakeSchedule = Callable[[torch.optim.Optimizer, int], torch.optim.lr_scheduler.LRScheduler]
 
 
 class LitClassifier(L.LightningModule):
-    """Train ``model`` as a classifier. With no slot filled it is the baseline.
+    """Train ``model`` as a classifier. With no seam filled it is the baseline.
 
-    Slots (the other three seams are outside: data and trainer are arguments of
-    ``Trainer.fit`` and ``Trainer``, and a model is changed before it comes here):
+    Three of the six seams are arguments here. The other three are outside: data and trainer are
+    arguments of ``Trainer.fit`` and ``Trainer``, and a model is changed before it comes here.
 
     Args:
         model: images ``(N, 3, H, W)`` to logits ``(N, C)``.
         num_classes: C.
-        optimizer: ``parameters -> optimizer``, given the parameters that require gradients.
-        schedule: ``(optimizer, total_steps) -> schedule``, stepped after every optimizer step;
-            None: the learning rate stays as it is.
+        make_optimizer: ``named parameters -> optimizer``, given ``(name, parameter)`` pairs of
+            those that require gradients, in the order of the model. PyTorch's optimizers take
+            such pairs as they are; names make groups possible (no decay on norms, a learning
+            rate for the head).
+        make_schedule: ``(optimizer, total_steps) -> schedule``, stepped after every optimizer
+            step; None: the learning rate is constant.
         loss: ``(logits, targets) -> scalar`` for training. Validation always uses plain
             cross-entropy on hard targets, so that its values can be compared.
-        batch_transform: ``(images, targets) -> (images, targets)`` for training batches; it may
-            return soft targets ``(N, C)``. None: the batch as it is.
+        batch_transform: ``(images, targets) -> (images, targets)``, called once for each training
+            batch, after the batch is on the device; it may return soft targets ``(N, C)``.
+            None: off.
     """
 
     def __init__(
@@ -44,21 +56,22 @@ class LitClassifier(L.LightningModule):
         model: nn.Module,
         num_classes: int,
         *,
-        optimizer: MakeOptimizer,
-        schedule: MakeSchedule | None = None,
+        make_optimizer: MakeOptimizer,
+        make_schedule: MakeSchedule | None = None,
         loss: Loss = F.cross_entropy,
         batch_transform: BatchTransform | None = None,
     ):
         super().__init__()
         self.model = model
-        self.make_optimizer = optimizer
-        self.make_schedule = schedule
+        self.make_optimizer = make_optimizer
+        self.make_schedule = make_schedule
         self.loss = loss
         self.batch_transform = batch_transform
         self.val_loss = MeanMetric()
         self.val_accuracy = MulticlassAccuracy(num_classes, average="micro")
         self.val_calibration_error = MulticlassCalibrationError(num_classes)
         self.saved_bytes: int | None = None  # by the first training step; see count_saved_bytes
+        self._is_counted = False  # whether the current batch is in the epoch's sums
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return self.model(images)
@@ -73,28 +86,43 @@ class LitClassifier(L.LightningModule):
 
     def _training_loss(self, batch: Batch) -> torch.Tensor:
         images, targets = batch
-        if self.batch_transform is not None:
-            images, targets = self.batch_transform(images, targets)
         logits = self(images)
         loss = self.loss(logits, targets)
-        self._note_step(loss.detach(), logits.detach(), targets)
+        if not self._is_counted:
+            self._count(loss.detach(), logits.detach(), targets)
         return loss
+
+    def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
+        """Fill the batch seam here and not in `training_step`.
+
+        An optimizer may call its closure, and with it `training_step`, several times for one
+        batch (SAM and LBFGS do). All calls must see the same batch.
+        """
+        if self.batch_transform is None or not self.trainer.training:
+            return batch
+        images, targets = batch
+        return self.batch_transform(images, targets)
 
     def on_train_epoch_start(self) -> None:
         self._images, self._loss_sum, self._right = 0, 0.0, 0
 
+    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
+        self._is_counted = False
+
     def on_train_batch_end(self, outputs, batch: Batch, batch_idx: int) -> None:
-        """Log once an epoch what `_note_step` summed: `log` at each step costs more."""
+        """Log the epoch's means at its last batch: calling `log` at each step costs more."""
         if ends_epoch(self.trainer):
             means = {"train_loss": self._loss_sum / self._images}
             if self._right is not None:
                 means["train_accuracy"] = self._right / self._images
             self.log_dict(means, on_step=False, on_epoch=True, batch_size=1, sync_dist=True)
 
-    def _note_step(self, loss: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor) -> None:
+    def _count(self, loss: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor) -> None:
+        """Add one batch to the epoch's sums: its first forward pass, at the weights before."""
+        self._is_counted = True
         self._images += len(targets)
-        self._loss_sum += loss.float() * len(targets)  # a sum in bf16 soon stands still
-        if targets.ndim > 1:  # with soft targets there is no right answer to count
+        self._loss_sum += loss.float() * len(targets)  # in bf16 a long sum stops growing
+        if targets.ndim > 1:  # soft targets have no single right class to count
             self._right = None
         elif self._right is not None:
             self._right += (logits.argmax(dim=1) == targets).sum()
@@ -117,7 +145,8 @@ class LitClassifier(L.LightningModule):
         )
 
     def configure_optimizers(self):
-        optimizer = self.make_optimizer([p for p in self.model.parameters() if p.requires_grad])
+        trained = [(n, p) for n, p in self.model.named_parameters() if p.requires_grad]
+        optimizer = self.make_optimizer(trained)
         if self.make_schedule is None:
             return optimizer
         # one step of the schedule is one step of the optimizer, and how many there will be is

@@ -65,7 +65,7 @@ def witness_precision(
     """
     optimizer = partial(torch.optim.SGD, lr=0.1)
     network = create_model("resnet_tiny", data.num_classes)
-    lit = _Witness(network, data.num_classes, optimizer=optimizer)
+    lit = _Witness(network, data.num_classes, make_optimizer=optimizer)
     options = {"precision": precision, "accelerator": accelerator, "max_steps": 1}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what it says is what is shown here

@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from course_utils.config import Config
-from course_utils.data.image_data import batched_loader
+from course_utils.data.image_data import ImageData
 from course_utils.training.schedules import warmup_cosine
 
 __all__ = ["channels_last", "from_scratch"]
@@ -33,10 +33,10 @@ def from_scratch(config: Config, epochs: int, model: str = "vgg_tiny") -> dict[s
     sgd = partial(torch.optim.SGD, lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4)
     return {
         "config": config.replace(model=model, epochs=epochs),
-        "train_loader": partial(batched_loader, batch_size=128),
+        "make_loader": partial(ImageData.train_loader, batch_size=128),
         "model_transform": channels_last,
         "loss": partial(F.cross_entropy, label_smoothing=0.1),
-        "optimizer": sgd,
-        "schedule": _rise_and_fall,
+        "make_optimizer": sgd,
+        "make_schedule": _rise_and_fall,
         "trainer": {"precision": "bf16-mixed"},
     }

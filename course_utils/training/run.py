@@ -1,18 +1,18 @@
 """`Run`: everything there is to know about one training."""
 
-import json
-import os
-import re
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from typing import TypeVar
 
+import lightning as L
 from torch import nn
 
-from course_utils.files import write_atomically
+from course_utils.errors import CourseError
+from course_utils.results import append_record
 
-__all__ = ["Run", "accuracy_curve", "seconds_to"]
+__all__ = ["Run", "seconds_to"]
+
+CallbackKind = TypeVar("CallbackKind", bound=L.Callback)
 
 
 @dataclass(frozen=True)
@@ -29,32 +29,47 @@ class Run:
     parameters: int
     saved_bytes: int | None  # for the backward pass of one step
     peak_memory_bytes: int | None  # of the device; None on a CPU
-    provenance: dict[str, object]
+    provenance: dict[str, object]  # hardware, versions, commit
+    settings: dict[str, dict] = field(default_factory=dict)  # config, data, filled seams
     comparison: str = ""
     epoch_ends_s: list[float] = field(default_factory=list)  # from the start of the training
     model: nn.Module | None = field(default=None, repr=False, compare=False)
+    callbacks: tuple[L.Callback, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def curve(self) -> list[tuple[float, float]]:
+        """``(seconds since the start, validation accuracy)`` at the end of each epoch."""
+        accuracies = [row["val_accuracy"] for row in self.history]
+        return list(zip(self.epoch_ends_s, accuracies, strict=True))
+
+    def seconds_to(self, goal: float) -> float:
+        """When this training first reached the accuracy ``goal``; infinite if it never did."""
+        return seconds_to(goal, self.curve)
+
+    def callback(self, kind: type[CallbackKind]) -> CallbackKind:
+        """The callback of class ``kind`` that observed this training.
+
+        Raises:
+            CourseError: there is none, or more than one.
+        """
+        found = [callback for callback in self.callbacks if isinstance(callback, kind)]
+        if len(found) != 1:
+            raise CourseError(
+                f"{len(found)} callbacks of this run are a {kind.__name__}: give fit one in "
+                "trainer={'callbacks': [...]}"
+            )
+        return found[0]
 
     def save(self) -> None:
-        """Write the run as one JSON file into ``COURSE_RUNS_DIR`` (``runs/`` here if not set)."""
-        row = asdict(replace(self, model=None))
-        del row["model"]
-        title = f"{self.comparison}-{self.arm}-seed{self.seed}".strip("-")
-        name = re.sub(r"[^\w.-]+", "_", title)
-        if name != title:  # lr<1 and lr>1 must not become one file
-            name = f"{name}-{zlib.crc32(title.encode()):08x}"
-        folder = Path(os.environ.get("COURSE_RUNS_DIR") or "runs")
-        write_atomically(folder / f"{name}.json", json.dumps(row, indent=1))
-
-
-def accuracy_curve(run) -> list[tuple[float, float]]:
-    """``(seconds since the start, validation accuracy)`` of a `Run`, for the end of each epoch."""
-    accuracies = [row["val_accuracy"] for row in run.history]
-    return list(zip(run.epoch_ends_s, accuracies, strict=True))
+        """Append the run to ``records.jsonl``, see `course_utils.results.append_record`."""
+        row = asdict(replace(self, model=None, callbacks=()))
+        del row["model"], row["callbacks"]
+        append_record("run", row)
 
 
 def seconds_to(goal: float, curve: Iterable[Sequence[float]]) -> float:
     """When a training first reached the accuracy ``goal``; infinite if it never did.
 
-    ``curve``: as `accuracy_curve` returns it.
+    ``curve``: pairs as in `Run.curve`.
     """
     return next((seconds for seconds, accuracy in curve if accuracy >= goal), float("inf"))

@@ -44,7 +44,9 @@ def _describe_arm(headline: dict, runs: Sequence[dict]) -> tuple[str, str]:
     values = values_by_arm([run for run in runs if run["comparison"] == comparison])
     baseline = next(iter(values), None)
     found = paired_difference(values[baseline], values[arm])
-    width = f"{found.span(100)}, {found.n} seeds" if found.n > 1 else "one seed, no interval"
+    width = (
+        f"{found.format_interval(100)}, {found.n} seeds" if found.n > 1 else "one seed, no interval"
+    )
     measured = f"{100 * found.mean:+.2f} points ({width}): {found.verdict()}"
     return f"{arm} against {baseline} ({comparison})", measured
 

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from course_utils.data.augment import flip_and_shift
-from course_utils.data.image_data import Images, batched_loader
+from course_utils.data.image_data import Images
 
 
 def generator(seed=0):
@@ -49,11 +49,11 @@ def test_the_input_stays_and_the_generator_decides():
     assert not torch.equal(first, other)
 
 
-def test_order_and_types_are_those_of_the_baseline(tiny_data):
+def test_order_and_types_are_those_of_albumentations(tiny_data):
     """The targets are numbered, so that they tell who is in which batch."""
     train = Images(tiny_data.train.images, np.arange(len(tiny_data.train)))
     data = replace(tiny_data, train=train)
-    ours, theirs = batched_loader(data, 3), data.train_loader(3)
+    ours, theirs = data.train_loader(3), data.albumentations_loader(3)
     assert len(ours) == len(theirs)
     for _ in range(2):  # epochs
         for (images, targets), (expected, numbers) in zip(ours, theirs, strict=True):
@@ -69,18 +69,18 @@ def test_images_are_normalised_as_in_validation(tiny_data):
     grey = Images(same, np.arange(len(levels)))
     data = replace(tiny_data, train=grey)
     expected = torch.cat([images for images, _ in data.eval_loader(data.train)])
-    for images, numbers in batched_loader(data):
+    for images, numbers in data.train_loader():
         torch.testing.assert_close(images, expected[numbers], rtol=1e-5, atol=1e-5)
 
 
 def test_batch_size(tiny_data):
     expected = {None: tiny_data.batch_size, 8: 8, 10_000: len(tiny_data.train)}
-    found = {size: len(next(iter(batched_loader(tiny_data, 0, size)))[1]) for size in expected}
+    found = {size: len(next(iter(tiny_data.train_loader(0, size)))[1]) for size in expected}
     assert found == expected
 
 
 def test_batches_are_augmented(tiny_data):
-    loaders = batched_loader(tiny_data), tiny_data.plain_loader()  # of one order
+    loaders = tiny_data.train_loader(), tiny_data.plain_loader()  # of one order
     for (images, numbers), (plain, expected) in zip(*loaders, strict=True):
         assert torch.equal(numbers, expected)
         assert not torch.equal(images, plain)

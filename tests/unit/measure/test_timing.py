@@ -1,16 +1,11 @@
-from types import SimpleNamespace
-
 import lightning as L
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from course_utils.measure.calibration import FinalLogits, calibration_error
 from course_utils.measure.memory import count_parameters
 from course_utils.measure.timing import Throughput, loading_rate, measure_step, time_calls
-from course_utils.training.fit import fit
-from course_utils.training.run import accuracy_curve, seconds_to
 
 
 def test_count_parameters():
@@ -42,13 +37,6 @@ def test_calibration_error_by_hand():
     probabilities = torch.tensor([[0.8, 0.2]] * 10)
     targets = torch.tensor([0] * 6 + [1] * 4)  # 80 % sure, 60 % right
     assert calibration_error(probabilities.log(), targets) == pytest.approx(0.2, abs=1e-5)
-
-
-def test_logits_between_zero_and_one_are_still_logits():
-    logits = torch.tensor([[0.9, 0.1]] * 10)
-    targets = torch.zeros(10, dtype=torch.int64)
-    expected = 1 - logits[0].softmax(0)[0].item()
-    assert calibration_error(logits, targets) == pytest.approx(expected, abs=1e-5)
 
 
 class _Clock:
@@ -141,34 +129,6 @@ def test_the_time_of_a_step_leaves_out_the_first_and_holds_all_of_training(monke
     assert not model.training
 
 
-def test_final_logits_are_those_of_the_trained_model_in_eval_mode(tiny_config, tiny_data):
-    observer = FinalLogits(tiny_data.eval_loader())
-    assert observer.targets is None
-    runs = [
-        fit(tiny_config, tiny_data, seed=seed, trainer={"callbacks": observer}) for seed in (0, 1)
-    ]
-    images, targets = (torch.cat(part) for part in zip(*tiny_data.eval_loader(), strict=True))
-    assert torch.equal(observer.targets, targets)
-    assert len(observer.logits) == 2
-    for run, logits in zip(runs, observer.logits, strict=True):
-        with torch.no_grad():
-            torch.testing.assert_close(logits, run.model(images))
-        assert run.metrics["val_accuracy"] == pytest.approx(
-            (logits.argmax(dim=1) == targets).float().mean().item()
-        )
-
-
-@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true"])
-def test_final_logits_come_in_the_trainers_precision_and_leave_as_float(
-    precision, tiny_config, tiny_data
-):
-    observer = FinalLogits(tiny_data.eval_loader())
-    run = fit(tiny_config, tiny_data, trainer={"callbacks": observer, "precision": precision})
-    assert observer.logits[0].dtype == torch.float32
-    right = (observer.logits[0].argmax(dim=1) == observer.targets).float().mean().item()
-    assert run.metrics["val_accuracy"] == pytest.approx(right)
-
-
 def test_time_calls_is_the_median_without_the_first(monkeypatch):
     clock, durations = _Clock(), iter([100, 3, 1, 9, 2, 4])
     monkeypatch.setattr("course_utils.measure.timing.time", clock)
@@ -177,17 +137,3 @@ def test_time_calls_is_the_median_without_the_first(monkeypatch):
     )
     assert found == 1000 * 3
     assert next(durations, None) is None
-
-
-def test_the_curve_of_a_run_has_a_point_for_each_epoch():
-    history = [{"val_accuracy": 0.25, "train_loss": 2.0}, {"val_accuracy": 0.5}]
-    run = SimpleNamespace(epoch_ends_s=[1.5, 3.0], history=history)
-    assert accuracy_curve(run) == [(1.5, 0.25), (3.0, 0.5)]
-    with pytest.raises(ValueError, match="zip"):  # an epoch without its time
-        accuracy_curve(SimpleNamespace(epoch_ends_s=[1.5], history=history))
-
-
-def test_seconds_to_an_accuracy_are_those_of_the_first_epoch_that_has_it():
-    curve = [(1.5, 0.4), (3.0, 0.7), (4.5, 0.6), (6.0, 0.8)]
-    assert [seconds_to(goal, curve) for goal in (0.3, 0.7, 0.75)] == [1.5, 3.0, 6.0]
-    assert seconds_to(0.9, curve) == seconds_to(0.1, []) == float("inf")

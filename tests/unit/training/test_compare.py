@@ -1,17 +1,31 @@
 import dataclasses
+import multiprocessing
+import os
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
+from lightning.pytorch.callbacks import EarlyStopping
 from scipy import stats
 
 from course_utils.errors import CourseError
-from course_utils.training.compare import Comparison, compare, paired_difference
+from course_utils.results import read_records
+from course_utils.training.compare import (
+    Comparison,
+    PairedDifference,
+    compare,
+    paired_difference,
+)
 from course_utils.training.run import Run
 
 
 def make_run(arm, seed, accuracy):
     metrics = {"val_accuracy": accuracy, "val_loss": 2 - accuracy, "val_calibration_error": 0.1}
-    return Run(arm, seed, metrics, [], 1.0, 100.0, 10, 10, 1000, None, {})
+    return Run(arm, seed, metrics, [], 1.0, 100.0, 10, 10, 1000, None, {}, {})
 
 
 def make_comparison(**arms):
@@ -43,24 +57,67 @@ def test_luck_that_both_arms_share_cancels():
 
 def test_order_of_pairs_matters():
     found = paired_difference([1.0, 2.0, 3.0], [3.1, 1.0, 2.0])
-    assert found.verdict() == "no evidence"
+    assert found.verdict() == "inconclusive"
 
 
-def test_identical_arms_show_no_evidence():
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (0.02, 0.04, "helps"),
+        (-0.04, -0.02, "hurts"),
+        (-0.004, 0.006, "equivalent"),
+        (-0.01, 0.01, "equivalent"),  # the margin itself still counts
+        (0.001, 0.009, "equivalent"),  # not zero, but too small to matter
+        (0.001, 0.03, "helps"),
+        (-0.004, 0.03, "inconclusive"),
+        (-0.03, 0.03, "inconclusive"),
+        (-np.inf, np.inf, "inconclusive"),
+    ],
+)
+def test_the_interval_decides_between_four_verdicts(low, high, verdict):
+    found = PairedDifference((low + high) / 2 if np.isfinite(low) else 0.4, low, high, 3)
+    assert found.verdict() == verdict
+    turned = {"helps": "hurts", "hurts": "helps"}.get(verdict, verdict)
+    assert found.verdict(more_is_better=False) == turned
+
+
+def test_the_margin_is_the_callers():
+    found = PairedDifference(0.015, 0.01, 0.02, 5)
+    assert found.verdict() == "helps"
+    assert found.verdict(margin=0.02) == "equivalent"
+    assert PairedDifference(0.0, -1e-9, 1e-9, 3).verdict(margin=0) == "inconclusive"
+
+
+def test_identical_variants_are_equivalent():
     found = paired_difference([0.5, 0.6, 0.7], [0.5, 0.6, 0.7])
     assert (found.mean, found.low, found.high) == (0, 0, 0)
-    assert found.verdict() == "no evidence"
+    assert found.verdict() == found.verdict(margin=0) == "equivalent"
 
 
 def test_one_seed_has_no_interval():
     found = paired_difference([0.5], [0.9])
     assert (found.low, found.high) == (-np.inf, np.inf)
-    assert found.verdict() == "no evidence"
+    assert found.verdict() == "inconclusive"
+    assert found.seeds_needed() is None
+
+
+@pytest.mark.parametrize(("mean", "std"), [(0.01, 0.03), (0.0, 0.02), (0.004, 0.02), (-0.05, 0.1)])
+def test_seeds_needed_is_the_first_number_that_decides(mean, std):
+    """Oracle: the interval written out for that number of seeds, and for one less."""
+
+    def decides(n):
+        half = stats.t.ppf(0.975, n - 1) * std / np.sqrt(n)
+        return PairedDifference(mean, mean - half, mean + half, n).verdict() != "inconclusive"
+
+    half = stats.t.ppf(0.975, 2) * std / np.sqrt(3)
+    needed = PairedDifference(mean, mean - half, mean + half, 3).seeds_needed()
+    assert decides(needed)
+    assert not decides(needed - 1)
 
 
 @pytest.mark.parametrize(("a", "b"), [([1.0], [1.0, 2.0]), ([], [])])
 def test_unequal_or_empty_values(a, b):
-    with pytest.raises(ValueError, match="one of each a seed"):
+    with pytest.raises(ValueError, match="one of each per seed"):
         paired_difference(a, b)
 
 
@@ -74,23 +131,50 @@ def test_verdict_knows_which_direction_is_better(shift, accuracy, loss):
     assert comparison.verdict("other", "val_loss").endswith(f": {loss}.")
 
 
-def test_table_holds_points_and_verdicts():
+def test_an_inconclusive_verdict_names_the_seeds_that_would_decide():
+    comparison = make_comparison(baseline=[0.5, 0.6, 0.7], other=[0.53, 0.59, 0.76])
+    needed = comparison.difference("other").seeds_needed()
+    assert comparison.judge("other") == "inconclusive"
+    expected = f"inconclusive, about {needed} seeds would decide."
+    assert comparison.verdict("other").endswith(expected)
+
+
+def test_a_comparison_may_state_its_own_margin():
+    narrow = make_comparison(baseline=[0.5, 0.6, 0.7], other=[0.515, 0.616, 0.714])
+    assert narrow.judge("other") == "helps"
+    wide = dataclasses.replace(narrow, margin=0.03)
+    assert wide.judge("other") == "equivalent"
+    assert wide.judge("other", "val_calibration_error") == "equivalent"  # keeps its own margin
+
+
+def test_table_holds_numbers_and_show_holds_dashes():
     comparison = make_comparison(baseline=[0.5, 0.6, 0.7], other=[0.51, 0.62, 0.71])
     table = comparison.table()
     assert table.loc["baseline", "accuracy (mean)"] == 60.0
-    assert table.loc["baseline", "verdict"] == "–"
+    assert np.isnan(table.loc["baseline", "difference (points)"])
+    assert table["difference (points)"].dtype == float
     assert table.loc["other", "difference (points)"] == pytest.approx(1.33)
-    assert table.loc["other", "verdict"] == "no evidence"
+    assert list(table["verdict"]) == ["baseline", "inconclusive"]
+    assert comparison.show().loc["baseline", "difference (points)"] == "–"
     assert comparison.noise_floor() == pytest.approx(0.1)
+
+
+def test_another_baseline():
+    comparison = make_comparison(a=[0.5, 0.6, 0.7], b=[0.6, 0.71, 0.79], c=[0.5, 0.6, 0.7])
+    turned = comparison.against("b")
+    assert turned.arms == ("b", "a", "c")
+    assert turned.difference("a").mean == -comparison.difference("b").mean
+    with pytest.raises(CourseError, match="no variant 'd' here: choose from a, b, c"):
+        comparison.against("d")
 
 
 def test_verdict_of_one_seed_says_so():
     comparison = make_comparison(baseline=[0.5], other=[0.9])
-    assert "1 paired seed, one seed, no interval): no evidence." in comparison.verdict("other")
+    assert "(1 paired seed, no interval): inconclusive." in comparison.verdict("other")
     assert np.isnan(comparison.noise_floor())
 
 
-def test_compare_trains_every_arm_at_every_seed(tiny_config, tiny_data):
+def test_compare_trains_every_variant_at_every_seed(tiny_config, tiny_data):
     config = tiny_config.replace(num_seeds=2, first_seed=3)
     short = dataclasses.replace(config, epochs=2)
     arms = {
@@ -98,13 +182,13 @@ def test_compare_trains_every_arm_at_every_seed(tiny_config, tiny_data):
         "null": {"batch_transform": lambda x, t: (x, t)},
         "long": {"config": short},
     }
-    comparison = compare(arms, config, tiny_data, name="null case")
+    comparison = compare(config, tiny_data, arms, name="null case")
     assert comparison.seeds == (3, 4)
     assert [(run.arm, run.seed) for run in comparison.runs] == [
         (arm, seed) for seed in (3, 4) for arm in arms
     ]
     assert np.array_equal(comparison.values("baseline"), comparison.values("null"))
-    assert comparison.difference("null").verdict() == "no evidence"
+    assert comparison.judge("null") == "equivalent"
     assert len(comparison.runs[2].history) == 2
     assert all(run.comparison == "null case" and run.model is None for run in comparison.runs)
 
@@ -113,8 +197,90 @@ def test_compare_trains_every_arm_at_every_seed(tiny_config, tiny_data):
     ("arms", "seeds"), [({}, [0]), ({"baseline": {}}, []), ({"b": {}}, [1, 1])]
 )
 def test_compare_refuses_nothing_and_twice(tiny_config, tiny_data, arms, seeds):
-    with pytest.raises(CourseError, match="needs arms and different seeds"):
-        compare(arms, tiny_config, tiny_data, seeds=seeds)
+    with pytest.raises(CourseError, match="needs variants and different seeds"):
+        compare(tiny_config, tiny_data, arms, seeds=seeds)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_transfrom": None}, "'third': fit has no option 'batch_transfrom': did you mean"),
+        ({"seed": 3}, "'third': fit has no option 'seed'"),
+        ({"trainer": {"max_epoch": 3}}, "no argument 'max_epoch': did you mean 'max_epochs'"),
+    ],
+)
+def test_a_misspelt_option_of_the_last_variant_is_found_before_any_training(
+    tiny_config, tiny_data, options, message
+):
+    with pytest.raises(CourseError, match=message):
+        compare(tiny_config, tiny_data, {"first": {}, "second": {}, "third": options})
+    assert read_records(Path(os.environ["COURSE_RUNS_DIR"]), "run") == []
+
+
+@pytest.fixture(scope="module")
+def spread(tiny_config, tiny_data):
+    """A comparison, and what it gives one after the other with one thread."""
+    config = tiny_config.replace(num_seeds=2, epochs=2)
+    arms = {
+        "baseline": {},
+        "smoothing": {"loss": partial(F.cross_entropy, label_smoothing=0.1)},
+        "stopping": {"trainer": {"callbacks": EarlyStopping("val_loss", mode="max")}},
+    }
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # two threads add numbers up in another order
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")  # for the processes that the tests start
+        yield (config, tiny_data, arms), compare(config, tiny_data, arms)
+    torch.set_num_threads(threads)
+
+
+def check_same(found, expected):
+    assert [(run.arm, run.seed) for run in found.runs] == [
+        (run.arm, run.seed) for run in expected.runs
+    ]
+    assert [run.history for run in found.runs] == [run.history for run in expected.runs]
+    rows = read_records(Path(os.environ["COURSE_RUNS_DIR"]), "run")
+    assert len(rows) == len(expected.runs)
+    stopped = found.of_arm("stopping")[0].callback(EarlyStopping)
+    assert stopped.wait_count == expected.of_arm("stopping")[0].callback(EarlyStopping).wait_count
+
+
+def test_a_pool_of_processes_gives_the_same_runs_bit_for_bit(spread):
+    arguments, expected = spread
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(2, mp_context=context) as pool:
+        check_same(compare(*arguments, executor=pool), expected)
+
+
+def test_a_dask_cluster_gives_the_same_runs_bit_for_bit(spread, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    arguments, expected = spread
+    cluster = distributed.LocalCluster(
+        n_workers=2,
+        threads_per_worker=1,
+        dashboard_address=None,
+        local_directory=str(tmp_path / "dask"),
+    )
+    with cluster, distributed.Client(cluster) as client:
+        check_same(compare(*arguments, executor=client.get_executor()), expected)
+
+
+class RunsAtOnce(Executor):
+    """The simplest executor: `submit` does the work."""
+
+    def submit(self, function, /, *arguments, **named):
+        future = Future()
+        try:
+            future.set_result(function(*arguments, **named))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+def test_a_training_that_fails_in_an_executor_is_reported(tiny_config, tiny_data):
+    arms = {"baseline": {}, "nothing": {"trainer": {"max_epochs": 0}}}
+    with pytest.raises(CourseError, match="no epoch was trained"):
+        compare(tiny_config, tiny_data, arms, executor=RunsAtOnce())
 
 
 def test_summary_gives_every_metric_with_interval_and_verdict():
@@ -123,4 +289,4 @@ def test_summary_gives_every_metric_with_interval_and_verdict():
     assert list(summary.index) == ["accuracy", "validation loss", "calibration error"]
     assert summary["accuracy"] == "+10.00 (+7.52 to +12.48) points: helps"
     assert summary["validation loss"].endswith("nats: helps")  # it falls by as much
-    assert summary["calibration error"] == "+0.00 (+0.00 to +0.00) points: no evidence"
+    assert summary["calibration error"] == "+0.00 (+0.00 to +0.00) points: equivalent"

@@ -1,14 +1,23 @@
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import lightning as L
 import pytest
 import torch
+import torch.nn.functional as F
+from lightning.pytorch.callbacks import EarlyStopping, EMAWeightAveraging
+from torchvision.transforms import v2
 
 from course_utils.errors import CourseError
+from course_utils.models import create_model
+from course_utils.results import RECORDS, read_records
+from course_utils.training.compare import compare
 from course_utils.training.fit import fit
+from course_utils.training.run import seconds_to
 
 
 @pytest.fixture(scope="module")
@@ -32,17 +41,56 @@ def test_run_reports_everything(run, tiny_config):
     assert run.saved_bytes > 0
     assert run.time_s > 0
     assert run.peak_memory_bytes is None or run.peak_memory_bytes > 0
-    assert run.provenance["profile"] == "smoke"
+    assert run.provenance["threads"] == torch.get_num_threads()
     assert run.provenance["versions"]["torch"] == torch.__version__.partition("+")[0]
 
 
-def test_run_is_stored_as_json(run):
+def test_a_run_says_what_was_trained(run, tiny_config, tiny_data):
+    """A4: data by name and size, config, and every filled seam by a name one can read."""
+    settings = run[0].settings
+    assert settings["data"]["name"] == "shapes"
+    assert (settings["data"]["train"], settings["data"]["val"]) == (96, 40)
+    assert settings["config"]["epochs"] == tiny_config.epochs
+    assert settings["config"]["batch_size"] == tiny_config.batch_size
+    assert settings["config"]["peak_lr"] == tiny_config.peak_lr
+    assert settings["seams"] == {}  # the baseline
+    other = fit(
+        tiny_config,
+        replace(tiny_data.take_train(64), name="another name"),
+        loss=partial(F.cross_entropy, label_smoothing=0.1),
+        make_optimizer=partial(torch.optim.SGD, lr=0.1),
+        batch_transform=v2.MixUp(alpha=0.2, num_classes=10),
+        trainer={"callbacks": EarlyStopping("val_loss", patience=2), "precision": "bf16-mixed"},
+    )
+    assert other.settings["data"]["train"] == 64
+    assert other.settings["data"]["name"] == "another name"
+    seams = other.settings["seams"]
+    assert seams["loss"] == "cross_entropy(label_smoothing=0.1)"
+    assert seams["make_optimizer"] == "SGD(lr=0.1)"
+    assert "MixUp" in seams["batch_transform"]
+    assert "alpha=0.2" in seams["batch_transform"]
+    assert "EarlyStopping(" in seams["trainer"]
+    assert "patience=2" in seams["trainer"]
+    assert " at 0x" not in json.dumps(other.settings)
+
+
+def test_runs_are_appended_and_none_is_overwritten(run, tiny_config, tiny_data):
+    """A5: two runs of one name are two records."""
     run, folder = run
-    (path,) = folder.iterdir()
-    row = json.loads(path.read_text())
-    assert path.name == "baseline-seed0.json"
+    [row] = read_records(folder, "run")
     assert row["metrics"] == run.metrics
-    assert "model" not in row
+    assert row["settings"] == run.settings
+    assert not {"model", "callbacks"} & row.keys()
+    replace(run, arm="mixup α = 0.2 / λ", comparison="../short").save()
+    replace(run, arm="mixup α = 0.2 / λ", comparison="../short").save()
+    rows = read_records(Path(os.environ["COURSE_RUNS_DIR"]), "run")
+    assert [row["arm"] for row in rows] == ["mixup α = 0.2 / λ"] * 2
+    assert os.listdir(os.environ["COURSE_RUNS_DIR"]) == [RECORDS]
+
+
+def test_a_run_is_saved_only_if_asked(tiny_config, tiny_data):
+    fit(tiny_config, tiny_data, save=False)
+    assert read_records(Path(os.environ["COURSE_RUNS_DIR"]), "run") == []
 
 
 def test_same_seed_same_weights_other_seed_other_weights(run, tiny_config, tiny_data):
@@ -90,7 +138,7 @@ def test_model_and_data_seams(tiny_config, tiny_data):
         tiny_config,
         tiny_data,
         model_transform=freeze_all_but_last,
-        train_loader=as_loader,
+        make_loader=as_loader,
         trainer={"max_epochs": 2},
     )
     assert run.trainable_parameters == 1290
@@ -121,16 +169,59 @@ def test_nothing_trained_is_said_in_one_sentence(tiny_config, tiny_data):
         fit(tiny_config, tiny_data, trainer={"max_epochs": 0})
 
 
-def test_one_callback_needs_no_list(tiny_config, tiny_data):
+def make_callbacks():
+    return {
+        "early stopping": EarlyStopping("val_loss", patience=1, mode="max"),
+        "EMA": EMAWeightAveraging(decay=0.5),
+    }
+
+
+@pytest.mark.parametrize("name", make_callbacks())
+def test_callbacks_are_fresh_for_every_seed(name, tiny_config, tiny_data):
+    """A1: their state does not leak from one training into the next."""
+    config = tiny_config.replace(epochs=3, num_seeds=2)
+    shared = {"trainer": {"callbacks": [make_callbacks()[name]]}}
+    found = compare(config, tiny_data, {"baseline": shared})
+    for run in found.runs:
+        own = {"callbacks": make_callbacks()[name]}
+        alone = fit(config, tiny_data, seed=run.seed, trainer=own)
+        assert run.metrics == alone.metrics
+        assert run.history == alone.history
+
+
+def test_the_callbacks_that_trained_come_back_in_the_run(tiny_config, tiny_data):
     class Counter(L.Callback):
         steps = 0
 
         def on_train_batch_end(self, *args):
             self.steps += 1
 
-    counter = Counter()
-    fit(tiny_config, tiny_data, trainer={"callbacks": counter})
-    assert counter.steps == 6
+    given = Counter()
+    run = fit(tiny_config, tiny_data, trainer={"callbacks": given})  # one needs no list
+    assert run.callback(Counter).steps == 6
+    assert given.steps == 0
+    with pytest.raises(CourseError, match="0 callbacks of this run are a EarlyStopping"):
+        run.callback(EarlyStopping)
+
+
+def test_a_model_by_name_or_by_factory(tiny_config, tiny_data):
+    named = fit(tiny_config, tiny_data, model="vgg_tiny")
+    made = fit(tiny_config, tiny_data, model=lambda classes: create_model("vgg_tiny", classes))
+    assert torch.equal(weights(named), weights(made))
+    with pytest.raises(CourseError, match="needs a model by name"):
+        fit(tiny_config, tiny_data, model=lambda classes: None, pretrained=True)
+
+
+def test_a_misspelt_argument_of_the_trainer_is_named(tiny_config, tiny_data):
+    with pytest.raises(CourseError, match="no argument 'precison': did you mean 'precision'"):
+        fit(tiny_config, tiny_data, trainer={"precison": "bf16-mixed"})
+
+
+def test_threads_train_one_after_the_other(tiny_config, tiny_data, run):
+    """A training seeds the process's generator: two at once would disturb each other."""
+    with ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(lambda seed: fit(tiny_config, tiny_data, seed=seed), (0, 0)))
+    assert both[0].history == both[1].history == run[0].history
 
 
 def test_too_few_steps_have_no_throughput(tiny_config, tiny_data):
@@ -138,17 +229,18 @@ def test_too_few_steps_have_no_throughput(tiny_config, tiny_data):
     assert run.images_per_s is None
 
 
-def test_names_of_arms_become_file_names(run):
-    run, _ = run
-    replace(run, arm="mixup α = 0.2 / λ", comparison="../short").save()
-    replace(run, arm="mixup α = 0.2 < λ", comparison="../short").save()
-    paths = list(Path(os.environ["COURSE_RUNS_DIR"]).iterdir())
-    assert len(paths) == 2
-    assert all(path.name.startswith(".._short-mixup_α_0.2_λ-seed0") for path in paths)
-
-
 def test_the_end_of_each_epoch_is_timed(tiny_config, tiny_data):
     run = fit(tiny_config.replace(epochs=3), tiny_data)
     assert len(run.epoch_ends_s) == len(run.history) == 3
     assert run.epoch_ends_s == sorted(run.epoch_ends_s)
     assert 0 < run.epoch_ends_s[0] < run.epoch_ends_s[-1] <= run.time_s
+    ends, accuracies = zip(*run.curve, strict=True)
+    assert list(ends) == run.epoch_ends_s
+    assert run.seconds_to(max(accuracies)) in ends
+    assert run.seconds_to(1.1) == float("inf")
+
+
+def test_seconds_to_an_accuracy_are_those_of_the_first_epoch_that_has_it():
+    curve = [(1.5, 0.4), (3.0, 0.7), (4.5, 0.6), (6.0, 0.8)]
+    assert [seconds_to(goal, curve) for goal in (0.3, 0.7, 0.75)] == [1.5, 3.0, 6.0]
+    assert seconds_to(0.9, curve) == seconds_to(0.1, []) == float("inf")

@@ -26,8 +26,10 @@ def batches():
 
 
 def train(model, batches, val=None, epochs=1, **options):
-    slots = {k: options.pop(k) for k in ("loss", "batch_transform", "schedule") if k in options}
-    lit = LitClassifier(copy.deepcopy(model), 3, optimizer=options.pop("optimizer", SGD), **slots)
+    seams = ("loss", "batch_transform", "make_schedule")
+    filled = {name: options.pop(name) for name in seams if name in options}
+    make_optimizer = options.pop("make_optimizer", SGD)
+    lit = LitClassifier(copy.deepcopy(model), 3, make_optimizer=make_optimizer, **filled)
     trainer = quiet_trainer(max_epochs=epochs, accelerator="cpu", **options)
     val_loader = None if val is None else DataLoader(val, batch_size=None)
     trainer.fit(lit, DataLoader(batches, batch_size=None), val_loader)
@@ -45,21 +47,75 @@ def same_weights(a, b):
     "null",
     [
         {"batch_transform": lambda images, targets: (images, targets)},
-        {"batch_transform": lambda images, targets: (images, F.one_hot(targets, 3).float())},
         {"loss": partial(F.cross_entropy, label_smoothing=0.0)},
-        {"schedule": lambda opt, total_steps: torch.optim.lr_scheduler.LambdaLR(opt, lambda s: 1)},
+        {
+            "make_schedule": lambda optimizer, total_steps: torch.optim.lr_scheduler.LambdaLR(
+                optimizer, lambda step: 1
+            )
+        },
         {"accumulate_grad_batches": 1},
         {"precision": "32-true"},
         {"gradient_clip_val": 1e6},
     ],
-    ids=["batch", "soft targets", "loss", "schedule", "accumulation", "precision", "clipping"],
+    ids=["batch", "loss", "schedule", "accumulation", "precision", "clipping"],
 )
-def test_a_seam_that_changes_nothing_is_the_baseline(model, batches, null):
+def test_a_seam_that_changes_nothing_is_the_baseline_bit_for_bit(model, batches, null):
     baseline, _ = train(model, batches)
     changed, _ = train(model, batches, **null)
-    assert same_weights(baseline.model, changed.model) or torch.allclose(
-        baseline.model[1].weight, changed.model[1].weight, atol=1e-6
-    )
+    assert same_weights(baseline.model, changed.model)
+
+
+def test_soft_targets_of_one_class_train_as_hard_ones(model, batches):
+    """Another kernel computes their loss, so the weights are equal up to rounding."""
+    baseline, _ = train(model, batches)
+    soft, _ = train(model, batches, batch_transform=lambda x, y: (x, F.one_hot(y, 3).float()))
+    pairs = zip(baseline.model.parameters(), soft.model.parameters(), strict=True)
+    for hard_parameter, soft_parameter in pairs:
+        torch.testing.assert_close(hard_parameter, soft_parameter, atol=1e-6, rtol=0)
+
+
+class CallsTwice(torch.optim.SGD):
+    """As SAM does: two forward and backward passes for each step."""
+
+    def step(self, closure=None):
+        with torch.enable_grad():
+            closure()
+        return super().step(closure)
+
+
+def test_an_optimizer_that_calls_its_closure_twice_sees_one_mixed_batch(model, batches):
+    """A2: the batch seam acts once per batch, not once per forward pass."""
+    mixed, used = [], []
+
+    def mix(images, targets):
+        lam = torch.rand(1)
+        mixed.append(lam * images)
+        return mixed[-1], targets
+
+    class Watched(LitClassifier):
+        def forward(self, images):
+            if self.training:
+                used.append(images)
+            return super().forward(images)
+
+    lit = Watched(copy.deepcopy(model), 3, make_optimizer=partial(CallsTwice, lr=0.1))
+    lit.batch_transform = mix
+    trainer = quiet_trainer(max_epochs=1, accelerator="cpu")
+    trainer.fit(lit, DataLoader(batches, batch_size=None))
+    assert len(mixed) == len(batches)
+    assert len(used) == 2 * len(batches)
+    for first, second, expected in zip(used[::2], used[1::2], mixed, strict=True):
+        assert torch.equal(first, expected)
+        assert torch.equal(second, expected)
+
+
+def test_epoch_metrics_count_each_image_once_whatever_the_optimizer_does(model, batches):
+    """A2: with a learning rate of 0, both optimizers see the same losses."""
+    _, once = train(model, batches, make_optimizer=partial(torch.optim.SGD, lr=0.0))
+    lit, twice = train(model, batches, make_optimizer=partial(CallsTwice, lr=0.0))
+    assert lit._images == sum(len(targets) for _, targets in batches)
+    for metric in ("train_loss", "train_accuracy"):
+        assert twice.callback_metrics[metric] == once.callback_metrics[metric]
 
 
 def test_baseline_equals_a_plain_loop(model, batches):
@@ -78,8 +134,12 @@ def test_each_slot_is_used(model, batches):
     for change in (
         {"batch_transform": lambda images, targets: (-images, targets)},
         {"loss": partial(F.cross_entropy, label_smoothing=0.3)},
-        {"optimizer": partial(torch.optim.SGD, lr=0.01)},
-        {"schedule": lambda opt, n: torch.optim.lr_scheduler.LambdaLR(opt, lambda s: 1 - s / n)},
+        {"make_optimizer": partial(torch.optim.SGD, lr=0.01)},
+        {
+            "make_schedule": lambda opt, n: torch.optim.lr_scheduler.LambdaLR(
+                opt, lambda s: 1 - s / n
+            )
+        },
     ):
         changed, _ = train(model, batches, **change)
         assert not same_weights(baseline.model, changed.model), change
@@ -106,8 +166,8 @@ def test_schedule_steps_once_per_optimizer_step_and_knows_how_many(
         model,
         batches,
         epochs=epochs,
-        optimizer=partial(Recorder, lr=1.0),
-        schedule=schedule,
+        make_optimizer=partial(Recorder, lr=1.0),
+        make_schedule=schedule,
         accumulate_grad_batches=accumulate,
     )
     assert planned == [steps]
@@ -169,7 +229,7 @@ def test_training_accuracy_is_logged_for_hard_targets_only(model, batches):
 def test_training_metrics_are_means_over_the_images_of_the_epoch(model, batches):
     uneven = [batches[0], tuple(part[:2] for part in batches[1])]
     still = partial(torch.optim.SGD, lr=0.0)
-    lit, trainer = train(model, uneven, epochs=2, optimizer=still)
+    lit, trainer = train(model, uneven, epochs=2, make_optimizer=still)
     lit.model.train()
     losses = [F.cross_entropy(lit.model(x), y, reduction="sum").item() for x, y in uneven]
     right = [(lit.model(x).argmax(1) == y).sum().item() for x, y in uneven]
@@ -178,14 +238,16 @@ def test_training_metrics_are_means_over_the_images_of_the_epoch(model, batches)
     assert metrics["train_accuracy"].item() == pytest.approx(sum(right) / 8)
 
 
-def test_frozen_parameters_do_not_reach_the_optimizer(model, batches):
+def test_the_optimizer_gets_the_trained_parameters_with_their_names(model, batches):
+    """A3: as `named_parameters` gives them, without those that are frozen."""
     model[1].requires_grad_(False)
     seen = []
 
-    def optimizer(parameters):
-        seen.extend(parameters)
-        return SGD(seen)
+    def make_optimizer(named_parameters):
+        seen.extend(name for name, _ in named_parameters)
+        return SGD(named_parameters)
 
-    lit, _ = train(model, batches, optimizer=optimizer)
-    assert len(seen) == 4
+    lit, _ = train(model, batches, make_optimizer=make_optimizer)
+    assert seen == ["2.weight", "2.bias", "3.weight", "3.bias"]
     assert torch.equal(lit.model[1].weight, model[1].weight)
+    assert not torch.equal(lit.model[3].weight, model[3].weight)

@@ -19,11 +19,11 @@ def test_the_recipe_from_scratch_trains_in_bf16_by_its_schedule(tiny_config, tin
     rates = []
 
     def record(optimizer, total_steps):
-        schedule = recipe["schedule"](optimizer, total_steps)
+        schedule = recipe["make_schedule"](optimizer, total_steps)
         optimizer.register_step_pre_hook(lambda *_: rates.append(optimizer.param_groups[0]["lr"]))
         return schedule
 
-    run = fit(data=tiny_data, **recipe | {"schedule": record})
+    run = fit(data=tiny_data, **recipe | {"make_schedule": record})
     assert len(run.history) == 8
     peak = rates.index(max(rates))
     assert 0 < peak < 7

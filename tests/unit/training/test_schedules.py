@@ -78,7 +78,7 @@ def test_it_fits_the_optimizer_seam_and_ends_at_the_minimum(tiny_config, tiny_da
         )
         return warmup_cosine(optimizer, total_steps, warmup_steps=2, min_lr=0.01)
 
-    fit(tiny_config, tiny_data, optimizer=partial(SGD, lr=0.1), schedule=schedule)
+    fit(tiny_config, tiny_data, make_optimizer=partial(SGD, lr=0.1), make_schedule=schedule)
     assert len(rates) == 6  # 96 images in batches of 16
     assert max(rates) == rates[2] == pytest.approx(0.1)
     assert rates[-1] == pytest.approx(0.01)
