@@ -5,6 +5,12 @@ from course_utils.measure.calibration import FinalLogits, calibration_error
 from course_utils.training.fit import fit
 
 
+def test_calibration_error_by_hand():
+    probabilities = torch.tensor([[0.8, 0.2]] * 10)
+    targets = torch.tensor([0] * 6 + [1] * 4)  # 80 % sure, 60 % right
+    assert calibration_error(probabilities.log(), targets) == pytest.approx(0.2, abs=1e-5)
+
+
 def test_logits_between_zero_and_one_are_still_logits():
     logits = torch.tensor([[0.9, 0.1]] * 10)
     targets = torch.zeros(10, dtype=torch.int64)

@@ -33,12 +33,6 @@ def test_loading_rate_counts_the_epochs_after_the_first(monkeypatch):
     assert len(epochs) == 4  # one to warm up, and three whole ones of a second each
 
 
-def test_calibration_error_by_hand():
-    probabilities = torch.tensor([[0.8, 0.2]] * 10)
-    targets = torch.tensor([0] * 6 + [1] * 4)  # 80 % sure, 60 % right
-    assert calibration_error(probabilities.log(), targets) == pytest.approx(0.2, abs=1e-5)
-
-
 class _Clock:
     def __init__(self):
         self.now = 0.0
