@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import torch
 import torch.nn.functional as F
@@ -34,7 +34,7 @@ __all__ = [
 Batches = list[tuple[Tensor, Tensor]]  # (inputs, targets) of each batch
 
 
-def is_pair(found: object) -> bool:
+def is_pair(found: object) -> TypeGuard[Sequence]:
     """Whether an answer returned two things."""
     return isinstance(found, tuple | list) and len(found) == 2
 

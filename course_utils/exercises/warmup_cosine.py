@@ -7,19 +7,24 @@ from itertools import pairwise
 
 import torch
 from torch import nn
-from torch.optim import SGD
+from torch.optim import SGD, Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader, TensorDataset
 
-from course_utils.exercises.checking import checks_exercise, require
+from course_utils.exercises.checking import checks_exercise, fail, require
+from course_utils.exercises.oracles import flatten_parameters, is_close, train_copy
 
 __all__ = ["check_flat_cosine", "check_linear_warmup", "check_train_with_schedule"]
 
-
-def _half_cosine(progress: float, peak: float, low: float) -> float:
-    return low + (peak - low) * (1 + math.cos(math.pi * progress)) / 2
+PEAK_LR = 0.2  # of the training with a schedule
 
 
-def _close(found: float, expected: float) -> bool:
+def _half_cosine(progress: float, peak_lr: float, min_lr: float) -> float:
+    """From ``peak_lr`` at progress 0 to ``min_lr`` at progress 1."""
+    return min_lr + (peak_lr - min_lr) * (1 + math.cos(math.pi * progress)) / 2
+
+
+def _same_rate(found: float, expected: float) -> bool:
     """Up to the rounding of 32-bit numbers, as tensors have them."""
     return math.isclose(found, expected, rel_tol=1e-6, abs_tol=1e-6)
 
@@ -34,30 +39,32 @@ def check_flat_cosine(answer: Callable) -> None:
             "Return a number for every step: is there a return on every path?",
         )
         rates = [float(rate) for rate in rates]
-        require(_close(rates[0], peak), f"Step 0 has the peak {peak}, not {rates[0]:.3g}.")
+        require(_same_rate(rates[0], peak), f"Step 0 has the peak {peak}, not {rates[0]:.3g}.")
         require(
-            _close(rates[flat], peak),
+            _same_rate(rates[flat], peak),
             f"Step {flat}, the end of the flat part, still has the peak {peak}.",
         )
         require(
-            not _close(rates[-1], 0) or low == 0,
+            not _same_rate(rates[-1], 0) or low == 0,
             f"The last step has the rate 0: it ends at the minimum, {low}.",
         )
         require(
-            _close(rates[-1], low),
+            _same_rate(rates[-1], low),
             f"The last step, {total - 1}, has {rates[-1]:.4g}, not the minimum {low}: how many "
             "steps forward is it from the end of the flat part?",
         )
         for step in range(flat, total):
+            # The last step is total − 1, and there the progress is 1.
             expected = _half_cosine((step - flat) / (total - 1 - flat), peak, low)
             require(
-                _close(rates[step], expected),
+                _same_rate(rates[step], expected),
                 f"The ends are right, but step {step} has {rates[step]:.4g} and half a cosine "
                 f"{expected:.4g}.",
             )
 
 
-def _read_rates(optimizer: torch.optim.Optimizer, schedule, steps: int) -> list[list[float]]:
+def _read_rates(optimizer: Optimizer, schedule: LRScheduler, steps: int) -> list[list[float]]:
+    """The learning rate of each group in each step: (steps, groups)."""
     rates = []
     for _ in range(steps):
         rates.append([group["lr"] for group in optimizer.param_groups])
@@ -69,88 +76,92 @@ def _read_rates(optimizer: torch.optim.Optimizer, schedule, steps: int) -> list[
 @checks_exercise
 def check_linear_warmup(answer: Callable) -> None:
     """``answer(optimizer, total_steps, warmup_steps) -> scheduler``: a factor for every group."""
+    peaks = (0.3, 0.06)  # of two groups
     for warmup in (4, 9, 0):
-        own = (0.3, 0.06)
-        groups = [{"params": [nn.Parameter(torch.zeros(1))], "lr": lr} for lr in own]
-        optimizer = SGD(groups)
+        optimizer = SGD([{"params": [nn.Parameter(torch.zeros(1))], "lr": peak} for peak in peaks])
         schedule = answer(optimizer, 40, warmup)
         require(hasattr(schedule, "step"), "Return a scheduler: it has no step().")
         rates = _read_rates(optimizer, schedule, 40)
         require(rates[0][0] > 0, "Step 0 has the rate 0: a step that is computed for nothing.")
         for step, found in enumerate(rates):
-            factor = min(1, (step + 1) / (warmup + 1))
-            for rate, lr in zip(found, own, strict=True):
-                if math.isclose(rate, lr * factor, rel_tol=1e-6):
-                    continue
-                require(
-                    math.isclose(found[0] * own[1], found[1] * own[0], rel_tol=1e-6),
-                    "The groups have lost their proportion: scale every group's own rate.",
-                )
-                require(
-                    step <= warmup,
-                    f"After warm-up the rate stays at {lr}: step {step} has {rate:.4g}.",
-                )
-                require(
-                    False,
-                    f"With {warmup} warm-up steps, step {step} has {factor:.4g} of the full rate, "
-                    f"here it is {rate / lr:.4g}.",
-                )
+            _check_warmup_step(step, warmup, found, peaks)
 
 
-def _replay(model: nn.Module, batches: list, rates: list[float]) -> nn.Module:
-    """``model``, in place, after an SGD step on each batch at its rate."""
-    optimizer = SGD(model.parameters())
-    for (images, targets), rate in zip(batches, rates, strict=True):
-        optimizer.param_groups[0]["lr"] = rate
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(images), targets).backward()
-        optimizer.step()
-    return model
+def _check_warmup_step(
+    step: int, warmup: int, found: list[float], peaks: tuple[float, float]
+) -> None:
+    """``found``: the learning rate of each of the two groups."""
+    factor = min(1, (step + 1) / (warmup + 1))
+    for rate, peak in zip(found, peaks, strict=True):
+        if math.isclose(rate, peak * factor, rel_tol=1e-6):
+            continue
+        # Multiplied crosswise: the rates are to each other as the peaks are.
+        require(
+            math.isclose(found[0] * peaks[1], found[1] * peaks[0], rel_tol=1e-6),
+            "The groups have lost their proportion: scale every group's own rate.",
+        )
+        require(
+            step <= warmup,
+            f"After warm-up the rate stays at {peak}: step {step} has {rate:.4g}.",
+        )
+        fail(
+            f"With {warmup} warm-up steps, step {step} has {factor:.4g} of the full rate, "
+            f"here it is {rate / peak:.4g}.",
+        )
 
 
 @checks_exercise
 def check_train_with_schedule(answer: Callable) -> None:
     """``answer(model, dataset, loader, epochs, peak_lr) -> rates``, one an optimizer step."""
-    for count, epochs in ((87, 5), (164, 4)):
-        images, targets = torch.randn(count, 3, 2, 2), torch.arange(count) % 4
-        dataset = TensorDataset(images, targets)
+    for count, epochs in ((87, 5), (164, 4)):  # the last batch of an epoch is not full
+        dataset = TensorDataset(torch.randn(count, 3, 2, 2), torch.arange(count) % 4)
         loader = DataLoader(dataset, batch_size=8, drop_last=True)
         model = nn.Sequential(nn.Flatten(), nn.Linear(12, 4))
-        before = copy.deepcopy(model)
-        rates = answer(model, dataset, loader, epochs, 0.2)
+        start = copy.deepcopy(model)
+        rates = answer(model, dataset, loader, epochs, PEAK_LR)
         require(isinstance(rates, list), "Return the list of rates.")
         total = epochs * len(loader)
         require(
             len(rates) == total,
             f"{total} optimizer steps are taken, {len(rates)} rates came back.",
         )
-        trained = not torch.equal(model[1].weight, before[1].weight)
+        weights = flatten_parameters(model)
+        trained = not weights.equal(flatten_parameters(start))
         require(trained, "The model was not trained.")
-        warmup = total // 10
-        runs = sum(one != other for one, other in pairwise(rates))
+        _check_rates(rates, epochs)
+        replayed, _ = train_copy(start, [*loader] * epochs, rates)
         require(
-            runs > epochs,
-            "The rate changes only once an epoch: step the schedule after every optimizer step.",
-        )
-        peak = rates.index(max(rates))
-        require(
-            peak == warmup,
-            f"A tenth of {total} steps is {warmup}, and the peak comes at step {peak}.",
-        )
-        require(_close(rates[peak], 0.2), f"The peak is {rates[peak]:.3g}, not 0.2.")
-        require(
-            _close(rates[-1], 0),
-            f"The last step is taken at {rates[-1]:.2g}, not 0: for how many steps was the "
-            "schedule planned, and how many batches does the loader yield?",
-        )
-        expected = [0.2 * (step + 1) / (warmup + 1) for step in range(warmup)] + [
-            _half_cosine(step / (total - 1 - warmup), 0.2, 0.0) for step in range(total - warmup)
-        ]
-        close = all(_close(a, b) for a, b in zip(rates, expected, strict=True))
-        require(close, "Ends and peak are right, but a step between has another rate.")
-        replayed = _replay(before, [*loader] * epochs, rates)
-        require(
-            torch.allclose(model[1].weight, replayed[1].weight, atol=1e-5),
+            is_close(weights, flatten_parameters(replayed), atol=1e-5),
             "The weights are not those of SGD on the cross-entropy of each batch, with gradients "
             "zeroed before it and each step taken at the rate that is returned for it.",
         )
+
+
+def _check_rates(rates: list[float], epochs: int) -> None:
+    """A tenth of warm-up, then half a cosine to 0; ``rates`` has one number for each step."""
+    total = len(rates)
+    warmup = total // 10
+    changes = sum(one != other for one, other in pairwise(rates))
+    require(
+        changes > epochs,
+        "The rate changes only once an epoch: step the schedule after every optimizer step.",
+    )
+    peak = rates.index(max(rates))
+    require(
+        peak == warmup,
+        f"A tenth of {total} steps is {warmup}, and the peak comes at step {peak}.",
+    )
+    require(_same_rate(rates[peak], PEAK_LR), f"The peak is {rates[peak]:.3g}, not {PEAK_LR}.")
+    require(
+        _same_rate(rates[-1], 0),
+        f"The last step is taken at {rates[-1]:.2g}, not 0: for how many steps was the "
+        "schedule planned, and how many batches does the loader yield?",
+    )
+    falling_steps = total - warmup
+    rising = [PEAK_LR * (step + 1) / (warmup + 1) for step in range(warmup)]
+    falling = [
+        _half_cosine(step / (falling_steps - 1), PEAK_LR, 0.0) for step in range(falling_steps)
+    ]
+    pairs = zip(rates, rising + falling, strict=True)
+    close = all(_same_rate(found, expected) for found, expected in pairs)
+    require(close, "Ends and peak are right, but a step between has another rate.")
