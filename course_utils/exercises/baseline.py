@@ -30,10 +30,12 @@ def _mistaken_half_widths(baseline: np.ndarray, treated: np.ndarray) -> dict[str
     difference = treated - baseline
     std = difference.std(ddof=1)
     root = np.sqrt(n)
+    # Quantiles of Student's t: the right one, and two that are mistaken for it.
     t = stats.t.ppf(0.975, n - 1)
     t_one_sided = stats.t.ppf(0.95, n - 1)
     t_of_n = stats.t.ppf(0.975, n)
     unpaired = stats.ttest_ind(treated, baseline).confidence_interval(0.95)
+    # As if the two columns were drawn apart: pairs share most of their scatter.
     std_of_columns = np.sqrt(baseline.var(ddof=1) + treated.var(ddof=1))
     return {
         "That of two unpaired samples: take the differences, one a seed.": (
@@ -163,6 +165,7 @@ def check_train_epoch(answer: Callable) -> None:
     """``answer(model, batches, optimizer) -> float``: one step a batch, mean loss over batches."""
     model = _make_network().eval()
     batches = _draw_batches((8, 8, 5))
+    # The model comes in eval mode, and a right answer trains it in train mode.
     start = copy.deepcopy(model).train()
     right, losses = train_copy(start, batches, [LR] * len(batches))
     modes = record_modes(model)  # of the forward passes; afterwards the model may be in either

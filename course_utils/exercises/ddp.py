@@ -68,7 +68,8 @@ def _compare(who: str, found, wanted, faults, otherwise: str) -> None:
 
 def _shard(length: int, rank: int, size: int, epoch: int, seed: int = 0) -> list[int]:
     """The oracle: the rank's indices as PyTorch's sampler gives them."""
-    sampler = DistributedSampler(range(length), num_replicas=size, rank=rank, seed=seed)
+    dataset = TensorDataset(torch.zeros(length))  # the sampler reads only its length
+    sampler = DistributedSampler(dataset, num_replicas=size, rank=rank, seed=seed)
     sampler.set_epoch(epoch)
     return list(sampler)
 

@@ -248,7 +248,7 @@ def _compare_steps(
             faults = _list_faults(micro_batches, mean, sums, size, max_norm)
             _explain_gradient(step.gradient, mean, sums, faults, before)
         require(not several or step.backwards != 1, AT_ONCE)
-        # The step is taken at the answer's own rate: rates have sentences of their own.
+        # Replayed at the answer's own learning rate: its schedule is checked apart.
         weights = flatten_parameters(replayed) - step.learning_rate * right
         vector_to_parameters(weights, replayed.parameters())
         before = step.gradient

@@ -167,15 +167,15 @@ def _train_copies(
     model: nn.Module, train: Batches, smoothing: float
 ) -> tuple[nn.Module, nn.Module, nn.Module]:
     """A right one, one with the fault of a softmax before the loss, and one without smoothing."""
-    rates = [LR] * len(train)
+    learning_rates = [LR] * len(train)
     smoothed = partial(F.cross_entropy, label_smoothing=smoothing)
 
     def smoothed_of_probabilities(logits: Tensor, targets: Tensor) -> Tensor:
         return smoothed(logits.softmax(dim=1), targets)
 
-    right, _ = train_copy(model, train, rates, smoothed)
-    with_softmax, _ = train_copy(model, train, rates, smoothed_of_probabilities)
-    without_smoothing, _ = train_copy(model, train, rates)
+    right, _ = train_copy(model, train, learning_rates, smoothed)
+    with_softmax, _ = train_copy(model, train, learning_rates, smoothed_of_probabilities)
+    without_smoothing, _ = train_copy(model, train, learning_rates)
     return right, with_softmax, without_smoothing
 
 

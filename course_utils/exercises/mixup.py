@@ -183,7 +183,7 @@ def _check_training(inputs: list[Tensor], train: Batches, start: nn.Module, foun
 
     Image i of a batch is 1 at place i and 0 elsewhere, so a mixed image says what is in it.
     """
-    rates = [LR] * len(train)
+    learning_rates = [LR] * len(train)
     shares = [images.flatten(1)[:, : len(images)] for images in inputs]  # (N, N) each
     hard = [_one_hot(targets) for _, targets in train]
     mixed = any(not torch.equal(share, torch.eye(len(share))) for share in shares)
@@ -191,7 +191,7 @@ def _check_training(inputs: list[Tensor], train: Batches, start: nn.Module, foun
 
     def is_trained_on(targets: list[Tensor]) -> bool:
         batches = list(zip(inputs, targets, strict=True))
-        trained, _ = train_copy(start, batches, rates)
+        trained, _ = train_copy(start, batches, learning_rates)
         return _close(found, flatten_parameters(trained))
 
     soft = [share @ targets for share, targets in zip(shares, hard, strict=True)]

@@ -13,7 +13,7 @@ from course_utils.exercises.checking import checks_exercise, fail, require
 __all__ = ["check_pareto_front", "check_speed_up", "check_study"]
 
 # shares of the time, and how many times as fast each part has become
-SPEED_UPS = (
+SPEED_UPS: tuple[tuple[tuple[float, ...], tuple[float, ...]], ...] = (
     ((0.5, 0.25), (5.0, 2.0)),
     ((0.75,), (3.0,)),
     ((0.25, 0.75), (2.0, 4.0)),
@@ -55,7 +55,7 @@ def check_speed_up(answer: Callable) -> None:
 
 
 # recipes, their front, and what the case is about
-FRONTS = (
+FRONTS: tuple[tuple[dict[str, tuple[float, float]], list[str], str], ...] = (
     ({"a": (3.0, 0.7)}, ["a"], "A single recipe is dominated by nobody."),
     (
         {"slow": (9.0, 0.9), "fast": (1.0, 0.5), "middle": (4.0, 0.8)},
@@ -97,6 +97,7 @@ def check_pareto_front(answer: Callable) -> None:
         case = f"{recipes}: {found} should be {front}."
         if found == front:
             continue
+        # The right names in another order; whatever else a list may hold is compared as text.
         ordered = sorted(found, key=str) == sorted(front)
         require(not ordered, f"The order is wrong: the fastest first, equal ones as given. {case}")
         fail(f"{about} {case}")
@@ -207,9 +208,9 @@ def _require_choice(table: Table, chosen: str, expected: str) -> None:
     equal = np.isclose(means[chosen], means[expected])
     require(not equal, f"Of equal arms the first is chosen: {expected}.")
     # sentence to what is made largest
-    faults = {
+    faults: dict[str, dict[str, float]] = {
         "Its test accuracy chose it: choose on validation.": {
-            arm: np.mean(tested) for arm, (_, tested) in table.items()
+            arm: float(np.mean(tested)) for arm, (_, tested) in table.items()
         },
         "Its best seed chose it: the mean over the seeds should.": {
             arm: max(val) for arm, (val, _) in table.items()
@@ -229,7 +230,7 @@ def _require_gains(gains: object, chosen: Sequence[float], base: Sequence[float]
     if not isinstance(gains, list):
         fail(f"The gains are a list, not {type(gains).__name__}.")
     require(len(gains) == len(SEEDS), f"{len(SEEDS)} seeds have as many gains, not {len(gains)}.")
-    right = np.subtract(chosen, base)
+    right = np.subtract(chosen, base)  # (seeds,)
     if np.allclose(gains, right, atol=1e-9):
         return
     require(not np.allclose(gains, -right), "The sign is turned round: chosen minus baseline.")

@@ -45,6 +45,7 @@ def check_repair_probabilities(answer: Callable) -> None:
         points, targets = batches[0]
         learning_rates = [lr] * steps
         right, losses = train_copy(network, batches, learning_rates)
+        # The fault of a network that ends with a softmax before cross_entropy, as the exercise has.
         with_softmax = nn.Sequential(network, nn.Softmax(dim=1))
         _, losses_of_second_softmax = train_copy(with_softmax, batches, learning_rates)
         found = answer(network, points, targets, steps, lr)
@@ -60,6 +61,7 @@ def check_repair_probabilities(answer: Callable) -> None:
 
 def _compare_probabilities(found: Tensor, network: nn.Module, points: Tensor) -> None:
     """The right ones are the softmax of the network's logits: (N, C)."""
+    # 12 points and 4 classes
     shape = tuple(found.shape)
     require(shape == (12, 4), f"The probabilities have the shape {shape}, not (12, 4).")
     require(is_close(found.sum(dim=1), torch.ones(12).double()), NO_SUM)
@@ -90,6 +92,7 @@ def _require_unmoved(backbone: nn.Module, before: dict[str, Tensor]) -> None:
     """Neither parameters nor statistics differ from those in ``before``."""
     state = backbone.state_dict()
     moved = [name for name, tensor in state.items() if not tensor.equal(before[name])]
+    # What has moved and is no parameter is a running statistic.
     parameters = {name for name, _ in backbone.named_parameters()}
     trained = [name for name in moved if name in parameters]
     require(not trained, f"The backbone is to be frozen, and is trained: {', '.join(trained)}.")
@@ -108,6 +111,7 @@ def check_repair_probe(answer: Callable) -> None:
         batches = draw_batches(*sizes)
         before = copy.deepcopy(backbone.state_dict())
         start = copy.deepcopy(head).train()
+        # The backbone never changes, so its features are those of every epoch.
         features = _extract(backbone, batches) * epochs
         batch_features = _extract(backbone, batches, training=True) * epochs
         learning_rates = [PROBE_LR] * len(features)

@@ -33,7 +33,7 @@ __all__ = ["check_repair_scaler", "check_repair_schedule", "check_repair_window"
 LR = 0.3
 PEAK_LR = 0.4
 TOGETHER = "Micro-batches go through the model together: what saves memory is one after the other."
-OTHER_WINDOW_STEPS = "The weights are not those of one SGD step on each window's mean loss."
+OTHER_ACCUMULATED_STEPS = "The weights are not those of one SGD step on each window's mean loss."
 OTHER_LOSS = "The weights are right, but a loss is not that of its batch before the step."
 OTHER_MICRO_LOSS = "The weights are right, but a loss is not the mean loss of its micro-batch."
 NAN = "The weights are nan: scaler.step(optimizer) skips a gradient that is not finite."
@@ -59,9 +59,11 @@ def _explain_learning_rates(found: list[float], planned: list[float], epochs: in
         changes > epochs,
         f"The rate changes {changes} times in {total} steps: the plan counts optimizer steps.",
     )
-    for step, (rate, right) in enumerate(zip(found, planned, strict=True)):
-        same = math.isclose(rate, right, rel_tol=1e-5, abs_tol=1e-9)
-        require(same, f"Step {step} of {total} is taken at {rate:.4g}, planned is {right:.4g}.")
+    for step, (learning_rate, right) in enumerate(zip(found, planned, strict=True)):
+        same = math.isclose(learning_rate, right, rel_tol=1e-5, abs_tol=1e-9)
+        require(
+            same, f"Step {step} of {total} is taken at {learning_rate:.4g}, planned is {right:.4g}."
+        )
     fail("The rates are as planned, the weights are not: is the gradient each batch's?")
 
 
@@ -77,13 +79,16 @@ def check_repair_schedule(answer: Callable) -> None:
         total = epochs * count
         planned = _plan_learning_rates(total, PEAK_LR)
         right, losses = train_copy(model, batches * epochs, planned)
-        found, rates = record_learning_rates(answer, model, list(batches), epochs, PEAK_LR)
+        found, learning_rates = record_learning_rates(answer, model, list(batches), epochs, PEAK_LR)
+        # The weights decide. The recorded learning rates only help to say what is wrong.
         if not is_close(flatten_parameters(model), flatten_parameters(right)):
-            _explain_learning_rates(rates, planned, epochs)
+            _explain_learning_rates(learning_rates, planned, epochs)
         require(is_close(read_losses(found, total), losses), OTHER_LOSS)
 
 
-def _explain_window(found: Tensor, start: nn.Module, groups: list[Batches], size: int) -> None:
+def _explain_accumulation(
+    found: Tensor, start: nn.Module, groups: list[Batches], size: int
+) -> None:
     """Fail in the words of the fault whose weights (P,) were found.
 
     ``groups`` holds the micro-batches of each step, ``size`` is how many a complete one has.
@@ -114,21 +119,21 @@ def _explain_window(found: Tensor, start: nn.Module, groups: list[Batches], size
     for sentence, (faulty_groups, learning_rates) in faults.items():
         faulty, _ = train_copy_accumulated(start, faulty_groups, learning_rates)
         require(not is_close(found, flatten_parameters(faulty)), sentence)
-    fail(OTHER_WINDOW_STEPS)
+    fail(OTHER_ACCUMULATED_STEPS)
 
 
 @checks_exercise
 @torch.random.fork_rng(devices=[])
 @torch.enable_grad()
 def check_repair_window(answer: Callable) -> None:
-    """``answer(model, batches, window, lr) -> losses``: one step on each window's mean loss."""
+    """``answer(model, batches, window, lr) -> losses``: a step takes ``window`` micro-batches."""
     torch.manual_seed(0)
     for count, size in ((6, 3), (7, 3), (5, 1), (3, 8)):
         _check_accumulation(answer, count, size)
 
 
 def _check_accumulation(answer: Callable, count: int, size: int) -> None:
-    """``count`` micro-batches in ``size`` accumulation steps."""
+    """``count`` micro-batches, ``size`` accumulation steps; a last step may have fewer."""
     micro_batch_size = 4
     model = make_network()
     start = copy.deepcopy(model)
@@ -137,13 +142,13 @@ def _check_accumulation(answer: Callable, count: int, size: int) -> None:
     right, losses = train_copy_accumulated(model, groups, [LR] * len(groups))
     sizes: list[int] = []  # points in each forward pass
     model.register_forward_pre_hook(lambda _, args: sizes.append(len(args[0])))
-    found, rates = record_learning_rates(answer, model, list(micro_batches), size, LR)
+    found, learning_rates = record_learning_rates(answer, model, list(micro_batches), size, LR)
     require(max(sizes, default=micro_batch_size) == micro_batch_size, TOGETHER)
     steps = f"{count} micro-batches in windows of {size} are {len(groups)} steps"
-    require(len(rates) <= len(groups), f"{steps}, here {len(rates)} are taken.")
+    require(len(learning_rates) <= len(groups), f"{steps}, here {len(learning_rates)} are taken.")
     weights = flatten_parameters(model)
     if not is_close(weights, flatten_parameters(right)):
-        _explain_window(weights, start, groups, size)
+        _explain_accumulation(weights, start, groups, size)
     require(is_close(read_losses(found, count), losses), OTHER_MICRO_LOSS)
 
 
@@ -182,6 +187,7 @@ def check_repair_scaler(answer: Callable) -> None:
         batches = draw_batches(*(8,) * 6)
         for place in places:
             inputs, targets = batches[place]
+            # The loss stays finite: only the gradient times the scale overflows.
             batches[place] = (inputs * 1e305, targets)
         growth_interval = 100  # more than the batches: the scale never grows
         train = partial(
