@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 from functools import wraps
+from typing import NoReturn
 
-__all__ = ["CheckFailed", "checks_exercise", "require"]
+__all__ = ["CheckFailed", "checks_exercise", "fail", "require"]
 
 
 class CheckFailed(AssertionError):
@@ -13,10 +14,15 @@ class CheckFailed(AssertionError):
         return [f"✗ {self}"]
 
 
+def fail(sentence: str) -> NoReturn:
+    """Raise `CheckFailed` with the sentence."""
+    raise CheckFailed(sentence)
+
+
 def require(holds: object, otherwise: str) -> None:
     """Raise `CheckFailed` with the sentence ``otherwise`` unless ``holds``."""
     if not holds:
-        raise CheckFailed(otherwise)
+        fail(otherwise)
 
 
 def checks_exercise(check: Callable[[Callable], None]) -> Callable[[Callable], None]:
@@ -30,7 +36,8 @@ def checks_exercise(check: Callable[[Callable], None]) -> Callable[[Callable], N
         except CheckFailed:
             raise
         except Exception as error:
-            if type(error) is NotImplementedError and not error.args:  # the stub's, not PyTorch's
+            # The stub raises NotImplementedError without arguments, PyTorch with a message.
+            if type(error) is NotImplementedError and not error.args:
                 raise CheckFailed(f"{name} is not written yet.") from None
             raise CheckFailed(f"{name} stopped with {type(error).__name__}: {error}") from error
         print(f"✓ {name}: passed")

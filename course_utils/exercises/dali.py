@@ -1,6 +1,5 @@
 """Checks of the exercises of lesson 11; none of them needs DALI."""
 
-import itertools
 import math
 import re
 import threading
@@ -11,42 +10,57 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from course_utils.exercises.checking import checks_exercise, require
+from course_utils.exercises.checking import checks_exercise, fail, require
+from course_utils.exercises.oracles import Batches
 
 __all__ = ["check_plan_workers", "check_prefetch", "check_to_batches"]
 
 # prepare_s, step_s, cores: divided without rounding, or far from a whole number
-PLANS = ((0.25, 0.75, 8), (0.75, 0.25, 8), (0.55, 0.25, 8), (0.25, 0.25, 2), (0.5, 0.125, 5))
-PLANS += ((3.0, 0.0625, 64), (0.5, 0.125, 4), (2.0, 0.125, 5))
-END, ITEMS = object(), ((np.ones(3), np.ones(3)), np.ones(4), None, 0, torch.ones(2), (), "end", 1)
-UNTOLD = "next() waits for ever after {} of {} batches: is it told of exceptions and of the end?"
+PLANS = (
+    (0.25, 0.75, 8),
+    (0.75, 0.25, 8),
+    (0.55, 0.25, 8),
+    (0.25, 0.25, 2),
+    (0.5, 0.125, 5),
+    (3.0, 0.0625, 64),
+    (0.5, 0.125, 4),
+    (2.0, 0.125, 5),
+)
+
+END = object()  # stands for the end of a stream
+# Batches of all kinds: some are false, some have no truth value, one is None.
+ITEMS = ((np.ones(3), np.ones(3)), np.ones(4), None, 0, torch.ones(2), (), "end", 1)
+
+NO_END = "next() waits for ever after {} of {} batches: is it told of exceptions and of the end?"
 LEFT = "After close() a thread is left behind: tell it to stop, and free it if it waits for room."
 LEFT_LAST = "close() leaves the thread behind if it waits to hand over the end or an exception."
+TOO_EARLY = "A thread runs before the first batch is asked for."
+NO_CLOSE = "close() never returns: does it wait for a thread that waits for room?"
+
 MIXED = "The pixels are mixed: reshape keeps their order in memory, permute moves axes."
-MEAN, STD = np.float32([0.5, 0.4, 0.3]), np.float32([0.2, 0.3, 0.25])
-# sentence to what becomes of the pixels; the first is right
-PIXELS = {
-    "": lambda x, mean, std: (x / 255 - mean) / std,
-    "The pixels are not divided by 255.": lambda x, mean, std: (x - mean) / std,
-    "The images are not normalised.": lambda x, mean, std: x / 255,
-}
+NOT_DIVIDED = "The pixels are not divided by 255."
+NOT_NORMALISED = "The images are not normalised."
+OTHER_PIXELS = "The images are not (x / 255 - mean) / std of this run."
+MEAN = np.array([0.5, 0.4, 0.3], dtype=np.float32)
+STD = np.array([0.2, 0.3, 0.25], dtype=np.float32)
 
 
 @checks_exercise
 def check_plan_workers(answer: Callable) -> None:
     """``answer(prepare_s, step_s, cores) -> workers``, or a ValueError with the share waited."""
     for prepare_s, step_s, cores in PLANS:
-        case, most = f"A batch takes {prepare_s} s, a step {step_s} s, {cores} cores", cores - 1
-        right, share = math.ceil(prepare_s / step_s), 100 - 100 * most * step_s / prepare_s
+        case = f"A batch takes {prepare_s} s, a step {step_s} s, {cores} cores"
+        most = cores - 1  # one core is for the training itself
+        right = math.ceil(prepare_s / step_s)
         try:
             found = answer(prepare_s, step_s, cores)
         except ValueError as error:
             require(right > most, f"{case}: no ValueError, {right} of {most} workers are enough.")
-            said = [float(number) for number in re.findall(r"(\d+(?:\.\d+)?) ?%", str(error))]
-            require(said, "The message of the ValueError names no percentage, such as 25%.")
-            near = any(abs(number - share) < 0.6 for number in said)
-            require(near, f"{case}: {share:.0f}% of the time is waited, not {said[0]:g}%.")
+            # Of a step's prepare_s / most seconds all but step_s are waited.
+            waited_percent = 100 - 100 * most * step_s / prepare_s
+            _check_message(case, str(error), waited_percent)
             continue
         require(right <= most, f"{case}: {most} workers are too few, so raise ValueError.")
         require(isinstance(found, Integral), f"A number of workers is whole, not {found!r}.")
@@ -55,146 +69,255 @@ def check_plan_workers(answer: Callable) -> None:
         require(found == right, f"{case}: {right} workers are enough, {found} are too many.")
 
 
-def _wait(enough: Callable, seconds: float) -> bool:
-    """Whether ``enough()`` comes true; counts looks, not time, as a machine may stand still."""
-    return any(enough() or time.sleep(0.002) for _ in range(int(seconds / 0.002)))
+def _check_message(case: str, message: str, waited_percent: float) -> None:
+    """One of the percentages in the message must be the right one."""
+    percentages = [float(number) for number in re.findall(r"(\d+(?:\.\d+)?) ?%", message)]
+    require(percentages, "The message of the ValueError names no percentage, such as 25%.")
+    near = any(abs(number - waited_percent) < 0.6 for number in percentages)
+    wrong = f"{waited_percent:.0f}% of the time is waited, not {percentages[0]:g}%."
+    require(near, f"{case}: {wrong}")
+
+
+def _wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:
+    """Whether ``condition()`` becomes true in time.
+
+    Counts its looks, 2 ms apart, instead of reading the clock: on a machine that stands still
+    for a second the thread under test gets no time either.
+    """
+    interval_s = 0.002
+    for _ in range(int(timeout_s / interval_s)):
+        if condition():
+            return True
+        time.sleep(interval_s)
+    return False
 
 
 class _Source:
-    """An iterable that notes which thread prepares its batches, and how far ahead."""
+    """An iterable that notes which thread prepares its batches, and how far ahead.
+
+    ``depth`` is how many batches may be prepared ahead; ``error`` is raised after the last batch.
+    """
 
     def __init__(self, items: tuple, depth: int, error: Exception | None = None) -> None:
-        self.items, self.depth, self.error = items, depth, error
-        self.begun, self.asked, self.most, self.by_main, self.doing = 0, 0, 0, False, ""
+        self.items = items
+        self.depth = depth
+        self.error = error
+        self.consumer: threading.Thread | None = None  # the thread that asks for the batches
+        self.asked = 0  # batches that the consumer has asked for
+        self.begun = 0  # batches whose preparation has begun
+        self.most_ahead = 0  # the largest difference of the two
+        self.by_consumer = False  # whether the consumer has prepared one itself
+        self.hang_message = ""  # the sentence if the consumer never comes back from its call
 
-    def __iter__(self) -> Iterator:  # as a generator it refuses two threads at once
+    def __iter__(self) -> Iterator:
+        # A generator refuses two threads at once: "generator already executing".
         for item in self.items:
             self.begun += 1
-            self.most = max(self.most, self.begun - self.asked)
-            self.by_main |= threading.current_thread() is self.consumer
+            self.most_ahead = max(self.most_ahead, self.begun - self.asked)
+            if threading.current_thread() is self.consumer:
+                self.by_consumer = True
             time.sleep(0.005)
             yield item
-        if self.items is ITEMS and _wait(lambda: self.asked > len(ITEMS), 0.5):
-            time.sleep(0.05)  # the consumer waits for a batch that never comes
+        # Once the end comes late: the consumer then already waits for a batch that never comes.
+        if self.items is ITEMS and _wait_until(lambda: self.asked > len(ITEMS), 0.5):
+            time.sleep(0.05)
         if self.error:
             raise self.error
 
 
 def _take(stream: Iterator, source: _Source, number: int) -> None:
     """Take ``number`` batches, or all and the end; each in order, with ``depth`` begun ahead."""
-    total, depth = len(source.items), source.depth
+    total = len(source.items)
     for asked, item in enumerate((*source.items, END)[:number], start=1):
-        source.asked, source.doing = asked, UNTOLD.format(asked - 1, total)
+        source.asked = asked
+        source.hang_message = NO_END.format(asked - 1, total)
         try:
             found = next(stream, END)
         except Exception as error:
             require(error is not source.error or item is END, f"An error overtakes batch {asked}.")
             require("truth value" not in str(error), "Compare a batch by `is`, not by its values.")
             if item is END and isinstance(error, type(source.error)):
-                return
+                return  # the source's exception has come, where it is due
             raise
         require(found is not END or item is not None, "The stream ends at a batch that is None.")
         require(found is not END or item is END, f"Only {asked - 1} of {total} batches come.")
         require(item is not END or not source.error, "The exception of the source is lost.")
-        require(not source.by_main, "The batches are prepared by the thread that asks for them.")
+        by_other = not source.by_consumer
+        require(by_other, "The batches are prepared by the thread that asks for them.")
         require(found is item, f"Batch {asked} is not the one that is due: keep all, in order.")
-        begun = _wait(lambda: source.begun >= min(total, source.asked + depth), 1)
-        require(begun, f"depth={depth}, batch {asked} in use: {source.begun - asked} begun ahead.")
-        beyond = _wait(lambda: source.most > depth + 1, 0.03)
-        require(not beyond, f"depth={depth}, and more than {depth + 1} are begun ahead: hold back.")
+        _check_depth(source, asked)
+
+
+def _check_depth(source: _Source, asked: int) -> None:
+    """While batch ``asked`` is in use, ``depth`` more are begun, and no more than one beyond."""
+    depth = source.depth
+    due = min(len(source.items), asked + depth)
+    begun = _wait_until(lambda: source.begun >= due, 1)
+    require(begun, f"depth={depth}, batch {asked} in use: {source.begun - asked} begun ahead.")
+    # One more may be prepared while the queue is full.
+    beyond = _wait_until(lambda: source.most_ahead > depth + 1, 0.03)
+    require(not beyond, f"depth={depth}, and more than {depth + 1} are begun ahead: hold back.")
 
 
 def _watch(answer: Callable, source: _Source, number: int, left: str = LEFT) -> None:
-    """`_take` and close, in a thread as it may hang; a daemon, as what it starts then is too."""
-    before, errors = set(threading.enumerate()), []
+    """`_take` and close, in a thread, as a wrong answer may hang.
+
+    The thread is a daemon, and so are the threads that it starts: none outlives the process.
+    ``left`` is the sentence if a thread is left behind.
+    """
+    before = set(threading.enumerate())
+    errors: list[BaseException] = []
 
     def run() -> None:
         try:
             stream = answer(source, source.depth)
             _take(stream, source, number)
-            source.doing = "close() never returns: does it wait for a thread that waits for room?"
+            source.hang_message = NO_CLOSE
             stream.close()
         except BaseException as error:
             errors.append(error)
 
-    source.consumer = threading.Thread(target=run, daemon=True)
-    with patch.object(threading, "excepthook", lambda _: None):  # of a wrong answer's thread
-        source.consumer.start()
-        ended = _wait(lambda: not source.consumer.is_alive(), 2)
+    consumer = threading.Thread(target=run, daemon=True)
+    source.consumer = consumer
+    # A wrong answer's thread may die of an exception: the sentence says enough, print no traceback.
+    with patch.object(threading, "excepthook", lambda _: None):
+        consumer.start()
+        ended = _wait_until(lambda: not consumer.is_alive(), 2)
         if errors:
             raise errors[0]
-        require(ended, source.doing)
-        require(_wait(lambda: set(threading.enumerate()) <= before, 1.5), left)
-    require(source.begun <= source.asked + source.depth + 3, "After close() the thread goes on.")
+        require(ended, source.hang_message)
+        none_left = _wait_until(lambda: set(threading.enumerate()) <= before, 1.5)
+        require(none_left, left)
+    stopped = source.begun <= source.asked + source.depth + 3
+    require(stopped, "After close() the thread goes on.")
 
 
 @checks_exercise
 def check_prefetch(answer: Callable) -> None:
     """``answer(batches, depth)``: a generator, and a thread that prepares ``depth`` ahead."""
+    everything = 99  # more batches than there are, so the end is taken too
     broken = OSError("image 7 is broken")
-    for items, depth in ((ITEMS[:3], 4), (ITEMS, 1), (ITEMS, 3)):
-        _watch(answer, _Source(items, depth), 99)
-    _watch(answer, _Source(ITEMS[:3], 4, broken), 99)
-    _watch(answer, _Source(ITEMS, 2), 0, "A thread runs before the first batch is asked for.")
+    _watch(answer, _Source(ITEMS[:3], 4), everything)
+    _watch(answer, _Source(ITEMS, 1), everything)
+    _watch(answer, _Source(ITEMS, 3), everything)
+    _watch(answer, _Source(ITEMS[:3], 4, broken), everything)
+    # Closed before the first batch, in the middle, and when only the end is left to hand over.
+    _watch(answer, _Source(ITEMS, 2), 0, TOO_EARLY)
     _watch(answer, _Source(ITEMS * 5, 3), 2)
-    for error in (None, broken):
-        _watch(answer, _Source(ITEMS[:3], 1, error), 2, LEFT_LAST)
+    _watch(answer, _Source(ITEMS[:3], 1), 2, LEFT_LAST)
+    _watch(answer, _Source(ITEMS[:3], 1, broken), 2, LEFT_LAST)
 
 
 class _Pipeline:
-    """Each run writes over the same arrays; an epoch's last batch repeats its last image."""
+    """Behaves as a DALI pipeline does, without DALI.
 
-    def __init__(self, lengths: list[int], size: int) -> None:
-        draw, self.runs, self.delivered = np.random.default_rng(0), 0, []
-        self.mean, self.std = MEAN.copy(), STD.copy()
+    Each run writes over the same arrays; an epoch's last batch repeats its last image until it is
+    full. ``delivered`` holds a copy of what each run gives: images (N, H, W, C) and labels (N, 1).
+    """
+
+    def __init__(self, lengths: list[int], batch_size: int) -> None:
+        """``lengths``: how many images each run has that are not repeated."""
+        rng = np.random.default_rng(0)
+        self.runs = 0
+        self.mean = MEAN.copy()
+        self.std = STD.copy()
+        self.delivered = []
         for length in lengths:
-            images = draw.integers(256, size=(size, 5, 7, 3), dtype=np.uint8)
-            numbers = np.arange(size).clip(max=length - 1)
-            self.delivered.append((images[numbers], draw.permutation(99)[numbers, None]))
-        self._buffers = [array.copy() for array in self.delivered[0]]
+            images = rng.integers(256, size=(batch_size, 5, 7, 3), dtype=np.uint8)
+            numbers = np.arange(batch_size).clip(max=length - 1)  # the last one is repeated
+            labels = rng.permutation(99)[numbers, None]
+            self.delivered.append((images[numbers], labels))
+        images, labels = self.delivered[0]
+        self._images = images.copy()
+        self._labels = labels.copy()
 
     def run(self) -> tuple[np.ndarray, np.ndarray]:
-        for buffer, array in zip(self._buffers, self.delivered[self.runs], strict=True):
-            buffer[:] = array
+        images, labels = self.delivered[self.runs]
+        self._images[:] = images
+        self._labels[:] = labels
         self.runs += 1
-        return tuple(self._buffers)
+        return self._images, self._labels
 
 
-def _compare(batch: tuple, pipeline: _Pipeline, number: int, length: int) -> None:
-    raw, labels, mean, std = map(torch.from_numpy, (*pipeline.delivered[number], MEAN, STD))
-    right = {"images": (torch.float32, length, 3, 5, 7), "targets": (torch.int64, length)}
-    for (name, kind), part in zip(right.items(), batch, strict=True):
-        found = part.dtype, *part.shape
+def _explain_pixels(pixels: Tensor) -> list[tuple[str, Tensor]]:
+    """What a wrong answer makes of uint8 pixels (N, H, W, C), and why; the right one first."""
+    mean = torch.from_numpy(MEAN)  # (C,)
+    std = torch.from_numpy(STD)
+
+    def to_images(channels_last: Tensor) -> Tensor:
+        return channels_last.permute(0, 3, 1, 2)  # (N, H, W, C) -> (N, C, H, W)
+
+    def mix(channels_last: Tensor) -> Tensor:
+        n, height, width, channels = channels_last.shape
+        return channels_last.reshape(n, channels, height, width)  # the shape alone is right
+
+    column_mean = mean.view(3, 1, 1)
+    column_std = std.view(3, 1, 1)
+    normalised = (pixels / 255 - mean) / std
+    not_divided = (pixels - mean) / std
+    not_normalised = pixels / 255
+    mixed_first = mix(pixels)  # before the mean of each channel is subtracted
+    return [
+        ("", to_images(normalised)),
+        (MIXED, mix(normalised)),
+        (MIXED, (mixed_first / 255 - column_mean) / column_std),
+        (NOT_DIVIDED, to_images(not_divided)),
+        (MIXED, mix(not_divided)),
+        (MIXED, (mixed_first - column_mean) / column_std),
+        (NOT_NORMALISED, to_images(not_normalised)),
+        (MIXED, mix(not_normalised)),
+        (MIXED, mixed_first / 255),
+    ]
+
+
+def _check_batch(batch: tuple, pipeline: _Pipeline, run: int, length: int) -> None:
+    """``batch`` is that of the run with this number, without the images that are repeated."""
+    expected = {"images": (torch.float32, length, 3, 5, 7), "targets": (torch.int64, length)}
+    for (name, kind), part in zip(expected.items(), batch, strict=True):
+        found = (part.dtype, *part.shape)
         require(found == kind, f"The {name} are {found}, not {kind}.")
-    x, looks = raw[:length], []
-    for said, f in PIXELS.items():
-        early = f(x.reshape(-1, 3, 5, 7), mean.view(3, 1, 1), std.view(3, 1, 1))
-        y = f(x, mean, std)
-        looks += [(said, y.permute(0, 3, 1, 2)), (MIXED, y.reshape(-1, 3, 5, 7)), (MIXED, early)]
-    names = [said for said, y in looks if torch.allclose(batch[0], y, 1e-4, 1e-4)]
-    require("" in names, [*names, "The images are not (x / 255 - mean) / std of this run."][0])
-    require(batch[0].is_contiguous(), "The images are not contiguous: permute moves no memory.")
-    require(batch[1].equal(labels[:length, 0]), "The targets are not the labels of the images.")
+    images, targets = batch
+    raw, labels = (torch.from_numpy(array) for array in pipeline.delivered[run])
+    sentences = [
+        sentence
+        for sentence, pixels in _explain_pixels(raw[:length])
+        if torch.allclose(images, pixels, rtol=1e-4, atol=1e-4)
+    ]
+    if "" not in sentences:
+        fail(sentences[0] if sentences else OTHER_PIXELS)
+    require(images.is_contiguous(), "The images are not contiguous: permute moves no memory.")
+    require(targets.equal(labels[:length, 0]), "The targets are not the labels of the images.")
 
 
 @checks_exercise
 def check_to_batches(answer: Callable) -> None:
     """``answer(pipeline, num_images, batch_size, train)``: batches of an epoch, and the next's."""
-    for (total, size), train in itertools.product(((10, 4), (9, 4), (8, 4), (3, 4)), (False, True)):
-        lengths = [min(size, total - start) for start in range(0, total, size)]
-        pipeline, runs = _Pipeline(lengths * 3, size), len(lengths)
-        due = total // size if train else runs
-        case = f"train={train}, {total} images in batches of {size}"
-        for first in (0, runs):
-            kept = []
-            for number, batch in enumerate(answer(pipeline, total, size, train)):
-                require(number < due, f"{case}: {due} batches are due, and more come.")
-                require(pipeline.runs <= first + number + 1, "A later run comes before the yield.")
-                _compare(batch, pipeline, first + number, lengths[number])
-                kept.append((*batch, *(part.clone() for part in batch)))
-            require(len(kept) == due, f"{case}: {due} batches are due, {len(kept)} come.")
-            made = pipeline.runs - first
-            require(made == runs, f"{case}: an epoch of the pipeline has {runs} runs, not {made}.")
-            for images, targets, *copies in kept:
-                require(images.equal(copies[0]), "Images change with the next run: copy them.")
-                require(targets.equal(copies[1]), "Targets change with the next run: copy them.")
+    for num_images, batch_size in ((10, 4), (9, 4), (8, 4), (3, 4)):
+        for train in (False, True):
+            _check_two_epochs(answer, num_images, batch_size, train)
+
+
+def _check_two_epochs(answer: Callable, num_images: int, batch_size: int, train: bool) -> None:
+    lengths = [min(batch_size, num_images - i) for i in range(0, num_images, batch_size)]
+    runs = len(lengths)  # of an epoch
+    pipeline = _Pipeline(lengths * 3, batch_size)  # one epoch more than is asked for
+    due = num_images // batch_size if train else runs  # in training a short batch is dropped
+    case = f"train={train}, {num_images} images in batches of {batch_size}"
+    for first in (0, runs):  # the run with which the epoch begins
+        batches: Batches = []
+        copies: Batches = []
+        for number, batch in enumerate(answer(pipeline, num_images, batch_size, train)):
+            require(number < due, f"{case}: {due} batches are due, and more come.")
+            in_time = pipeline.runs <= first + number + 1
+            require(in_time, "A later run comes before the yield.")
+            _check_batch(batch, pipeline, first + number, lengths[number])
+            images, targets = batch
+            batches.append((images, targets))
+            copies.append((images.clone(), targets.clone()))
+        require(len(batches) == due, f"{case}: {due} batches are due, {len(batches)} come.")
+        made = pipeline.runs - first
+        require(made == runs, f"{case}: an epoch of the pipeline has {runs} runs, not {made}.")
+        # Later runs have written over the pipeline's arrays, so a batch without a copy has changed.
+        for (images, targets), (old_images, old_targets) in zip(batches, copies, strict=True):
+            require(images.equal(old_images), "Images change with the next run: copy them.")
+            require(targets.equal(old_targets), "Targets change with the next run: copy them.")

@@ -4,11 +4,12 @@ import copy
 import math
 import re
 from collections.abc import Callable
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from course_utils.exercises.checking import checks_exercise, require
+from course_utils.exercises.checking import checks_exercise, fail, require
 from course_utils.models.create import create_model
 
 __all__ = ["check_adapt", "check_adapter", "check_lora_forward"]
@@ -17,14 +18,22 @@ __all__ = ["check_adapt", "check_adapter", "check_lora_forward"]
 @checks_exercise
 def check_lora_forward(answer: Callable) -> None:
     """``answer(x, weight, A, B, alpha) -> (N, d)``: x Wᵀ + (α / r) x Aᵀ Bᵀ."""
+    # batch size, outputs, inputs, rank, alpha
     for n, d, k, rank, alpha in ((3, 5, 7, 2, 6.0), (4, 6, 6, 3, 1.0), (2, 4, 9, 1, 5.0)):
-        x, weight, a, b = (torch.randn(s) for s in ((n, k), (d, k), (rank, k), (d, rank)))
+        x = torch.randn(n, k)
+        weight = torch.randn(d, k)
+        a = torch.randn(rank, k)
+        b = torch.randn(d, rank)
         found = answer(x, weight, a, b, alpha)
-        require(isinstance(found, torch.Tensor), "Return a tensor: is there a return?")
+        require(isinstance(found, Tensor), "Return a tensor: is there a return?")
         require(
             found.shape == (n, d), f"The output is (N, d) = {(n, d)}, not {tuple(found.shape)}."
         )
-        update = x @ a.T @ b.T
+        frozen = x @ weight.T  # (N, d)
+        update = x @ a.T @ b.T  # (N, k) -> (N, r) -> (N, d)
+        if _close(found, frozen + alpha / rank * update):
+            continue
+        # sentence to the factor of the update
         mistakes = {
             "The update is missing: add the path through A and B.": 0.0,
             "The update is not scaled: multiply it by alpha / r.": 1.0,
@@ -32,33 +41,58 @@ def check_lora_forward(answer: Callable) -> None:
             "The update is scaled by 1 / r: alpha is missing.": 1 / rank,
             "That divides by the input's size: the rank is A.shape[0].": alpha / k,
             "That divides by the output's size: the rank is A.shape[0].": alpha / d,
-            "The scale is alpha / √r (rank-stabilised LoRA); here it is alpha / r.": alpha
-            / math.sqrt(rank),
+            "The scale is alpha / √r (rank-stabilised LoRA); here it is alpha / r.": (
+                alpha / math.sqrt(rank)
+            ),
         }
-        if torch.allclose(found, x @ weight.T + alpha / rank * update, atol=1e-4):
-            continue
         for sentence, scale in mistakes.items():
-            close = torch.allclose(found, x @ weight.T + scale * update, atol=1e-4)
-            require(not close, sentence)
+            require(not _close(found, frozen + scale * update), sentence)
         require(
-            not torch.allclose(found, alpha / rank * update, atol=1e-4),
+            not _close(found, alpha / rank * update),
             "The frozen layer is missing: its output x @ weight.T stays.",
         )
-        require(False, "The values differ from x @ weight.T + alpha / r · x @ A.T @ B.T.")
+        fail("The values differ from x @ weight.T + alpha / r · x @ A.T @ B.T.")
+
+
+def _close(found: Tensor, expected: Tensor) -> bool:
+    return torch.allclose(found, expected, atol=1e-4)
+
+
+@checks_exercise
+def check_adapter(answer: Callable) -> None:
+    """``answer(base, rank, alpha)``: starts as ``base``, trains two matrices, merges once."""
+    _check_one_adapter(answer, rank=2, alpha=8.0)
+    _check_one_adapter(answer, rank=3, alpha=4.5)
 
 
 def _check_one_adapter(answer: Callable, rank: int, alpha: float) -> None:
-    base, x = nn.Linear(6, 5), torch.randn(4, 6)
-    original, scale = copy.deepcopy(base), alpha / rank
+    base = nn.Linear(6, 5)
+    x = torch.randn(4, 6)
+    original = copy.deepcopy(base)
     adapter = answer(base, rank, alpha)
     require(isinstance(adapter, nn.Module), "Adapter must be an nn.Module.")
     require(isinstance(getattr(adapter, "base", None), nn.Linear), "Keep the layer as self.base.")
-    expected = original(x).detach()
-    require(torch.allclose(adapter(x), expected, atol=1e-6), "It does not start as base: B is 0.")
-    trained = {name: p for name, p in adapter.named_parameters() if p.requires_grad}
+    start = original(x).detach()  # (N, out)
+    same = torch.allclose(adapter(x), start, atol=1e-6)
+    require(same, "It does not start as base: B is 0.")
+    a, b = _find_matrices(adapter, rank)
+    nn.init.normal_(b)
+    update = (x @ a.T @ b.T).detach()  # (N, in) -> (N, r) -> (N, out)
     require(
-        not any(name.startswith("base.") for name in trained), "The weights of base must be frozen."
+        not _close(adapter(x), start + alpha * update),
+        "The update is scaled by alpha: divide by the rank.",
     )
+    scaled = alpha / rank * update
+    require(_close(adapter(x), start + scaled), "forward is not base + α/r · B A x.")
+    require(adapter(x).requires_grad, "No gradient reaches A and B: a detach() or no_grad()?")
+    _check_merge(adapter, x, original, start + scaled, scaled)
+
+
+def _find_matrices(adapter: nn.Module, rank: int) -> tuple[nn.Parameter, nn.Parameter]:
+    """A (rank, 6) and B (5, rank), by their shapes: an answer gives them names of its own."""
+    trained = {name: p for name, p in adapter.named_parameters() if p.requires_grad}
+    of_base = any(name.startswith("base.") for name in trained)
+    require(not of_base, "The weights of base must be frozen.")
     shapes = sorted(tuple(p.shape) for p in trained.values())
     require(
         shapes == sorted([(rank, 6), (5, rank)]),
@@ -70,38 +104,33 @@ def _check_one_adapter(answer: Callable, rank: int, alpha: float) -> None:
         "A and B are both zero: then both gradients are zero, and it never learns.",
     )
     require(not b.abs().sum(), "A is zero and B random; by convention it is B that starts at 0.")
-    nn.init.normal_(b)
-    update = (x @ a.T @ b.T).detach()
-    require(
-        not torch.allclose(adapter(x), expected + alpha * update, atol=1e-4),
-        "The update is scaled by alpha: divide by the rank.",
-    )
-    expected = expected + scale * update
-    require(torch.allclose(adapter(x), expected, atol=1e-4), "forward is not base + α/r · B A x.")
-    require(adapter(x).requires_grad, "No gradient reaches A and B: a detach() or no_grad()?")
+    return a, b
+
+
+def _check_merge(
+    adapter: Any, x: Tensor, original: nn.Linear, expected: Tensor, scaled: Tensor
+) -> None:
+    """``merge()`` puts the update into the weight of base, once, and the output stays.
+
+    ``original``: a copy of base; ``expected`` (N, out): the output before; ``scaled`` (N, out):
+    the update in it, times α / r.
+    """
     adapter.merge()
     require(
         not torch.allclose(adapter.base.weight, original.weight),
         "merge() has not changed the weight of base.",
     )
     require(
-        not torch.allclose(adapter(x), expected + scale * update, atol=1e-4),
+        not _close(adapter(x), expected + scaled),
         "After merge() the update counts twice: forward still adds it.",
     )
-    require(torch.allclose(adapter(x), expected, atol=1e-4), "merge() has changed the output.")
+    require(_close(adapter(x), expected), "merge() has changed the output.")
     adapter.merge()
     require(
-        torch.allclose(adapter(x), expected, atol=1e-4),
+        _close(adapter(x), expected),
         "A second merge() has changed the output: remember that it is merged.",
     )
     require(not adapter.base.weight.requires_grad, "After merge() the weight of base is trainable.")
-
-
-@checks_exercise
-def check_adapter(answer: Callable) -> None:
-    """``answer(base, rank, alpha)``: starts as ``base``, trains two matrices, merges once."""
-    _check_one_adapter(answer, rank=2, alpha=8.0)
-    _check_one_adapter(answer, rank=3, alpha=4.5)
 
 
 @checks_exercise
@@ -111,8 +140,14 @@ def check_adapt(answer: Callable) -> None:
     images = torch.randn(16, 3, 32, 32)
     found = answer(model, 2)
     require(isinstance(found, nn.Module), "Return the model.")
-    trained = {name: p for name, p in found.named_parameters() if p.requires_grad}
-    there = any(".lora_A" in name for name, _ in found.named_parameters())
+    _check_trained_parameters(found, rank=2)
+    _check_batch_norm(found, images)
+
+
+def _check_trained_parameters(model: nn.Module, rank: int) -> None:
+    """Trained are the adapters of all convolutions in the stages, and the head."""
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    there = any(".lora_A" in name for name, _ in model.named_parameters())
     require(
         not there or any(".lora_A" in name for name in trained),
         "The adapters themselves are frozen: freeze first, adapt then.",
@@ -126,6 +161,7 @@ def check_adapt(answer: Callable) -> None:
     wanted = {f"layer{stage}.0.conv{k}" for stage in (1, 2, 3, 4) for k in (1, 2)}
     missing = sorted(name for name in wanted if not any(a.endswith(name) for a in adapted))
     require(not missing, f"No adapter on {', '.join(missing)}.")
+    # PEFT puts a prefix before the names, and a suffix after that of a module to save.
     head = [name for name in trained if re.search(r"(^|\.)fc\.", name) and ".lora_" not in name]
     require(
         len(head) == 2,
@@ -133,14 +169,20 @@ def check_adapt(answer: Callable) -> None:
     )
     extra = sorted(name for name in adapted if not name.endswith(tuple(wanted)))
     require(not extra, f"{', '.join(extra)} should have no adapter.")
-    require(ranks == {2}, f"The rank was to be 2, the adapters have {sorted(ranks)}.")
+    require(ranks == {rank}, f"The rank was to be {rank}, the adapters have {sorted(ranks)}.")
     others = [name for name in trained if ".lora_" not in name and name not in head]
     require(not others, f"{', '.join(others[:2])} should be frozen.")
-    buffers = {name: x.clone() for name, x in found.named_buffers() if "running" in name}
-    found.train()
+
+
+def _check_batch_norm(model: nn.Module, images: Tensor) -> None:
+    """In train mode too, BatchNorm normalises with its running statistics and keeps them."""
+    before = {name: x.clone() for name, x in model.named_buffers() if "running" in name}
+    model.train()
     with torch.no_grad():
-        alone, together = found(images[:8]), found(images)[:8]
-    moved = [n for n, x in found.named_buffers() if n in buffers and not torch.equal(x, buffers[n])]
+        alone = model(images[:8])
+        together = model(images)[:8]
+    after = dict(model.named_buffers())
+    moved = [name for name, x in before.items() if not torch.equal(after[name], x)]
     require(
         not moved,
         "The running statistics of BatchNorm move in training: freeze them before adapting.",

@@ -1,0 +1,214 @@
+"""Checks of lesson 90, faults in measuring: accuracies, validation losses, what is reported."""
+
+import copy
+import math
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from course_utils.exercises.checking import checks_exercise, fail, require
+from course_utils.exercises.find_the_bug.replay import draw_batches, make_network, read_losses
+from course_utils.exercises.oracles import (
+    Batches,
+    flatten_parameters,
+    is_close,
+    is_pair,
+    record_modes,
+    train_copy,
+)
+
+__all__ = ["check_repair_accuracy", "check_repair_search", "check_repair_smoothing"]
+
+LR = 0.3
+ROUNDING = 1e-6
+MODES = "Train in train mode, validate in eval mode."
+TRAIN_MODE = "The model is in train mode while it is measured: model.eval()."
+HARD_TRAINING = "It trains on hard targets: label smoothing is gone from the training."
+OTHER_STEPS = "The weights are not those of SGD on the smoothed loss of each training batch."
+OTHER_LOSS = "A training loss is not the smoothed one of its batch."
+SMOOTHED = "The validation loss is that of smoothed targets: it measures another task."
+MEAN_OF_MEANS = "The mean of the batches' means: the last batch is smaller, weigh by its size."
+NO_PAIR = "Return two things: the list of training losses and the validation loss."
+THREE = "Return three things: the setting, its epoch and the accuracy to report."
+BY_TEST = "The setting is chosen by its test accuracy: choose by validation."
+BY_BOTH = "Setting and epoch are chosen by test accuracy: choose by validation."
+REPORTS_VAL = "It reports the validation accuracy, which is high because it was chosen for that."
+TOO_EARLY = "The test split is scored before the last look at validation: choose first."
+
+
+def _compare_accuracy(found: float, hits: Tensor, batch_size: int) -> None:
+    """``hits`` (N,): 1 where the model is right."""
+    batches = hits.split(batch_size)
+    count = len(hits)
+    last = len(batches[-1])
+    in_full_batches = count // batch_size * batch_size
+    faults = {
+        f"The mean of the batches' accuracies: the last one has {last} of {count} points and "
+        f"counts like one of {batch_size}.": torch.stack([part.mean() for part in batches]).mean(),
+        "That is a percentage: return a share from 0 to 1.": 100 * hits.mean(),
+        "That is the number of hits: divide by the number of points.": hits.sum(),
+        "The last batch, which is not full, is left out.": hits[:in_full_batches].mean(),
+        "The last batch is counted as if it were full.": hits.sum() / (batch_size * len(batches)),
+        "The hits are divided by the number of batches.": hits.sum() / len(batches),
+        "That is the share of errors.": 1 - hits.mean(),
+    }
+    right = hits.mean().item()
+    for sentence, fault in faults.items():
+        # If all batches are full, some of these are right.
+        is_fault = not abs(fault.item() - right) < ROUNDING
+        require(not is_fault or not abs(found - fault.item()) < ROUNDING, sentence)
+    share = f"{int(hits.sum())} of {count} points are right, {right:.4f}, not {found:.4f}."
+    require(abs(found - right) < ROUNDING, share)
+
+
+@checks_exercise
+@torch.random.fork_rng(devices=[])
+@torch.enable_grad()
+def check_repair_accuracy(answer: Callable) -> None:
+    """``answer(model, loader) -> share``: each point counts once, whatever the batch size."""
+    torch.manual_seed(0)
+    for count, batch_size in ((33, 10), (33, 16), (24, 8), (5, 9)):
+        # Dropout and statistics of other data: in train mode the outputs differ.
+        norm = nn.BatchNorm1d(8)
+        model = nn.Sequential(nn.Linear(6, 8), nn.Dropout(), norm, nn.Linear(8, 4)).double()
+        norm.get_buffer("running_mean").uniform_(-1, 1)
+        points, _ = draw_batches(count)[0]  # (N, 6)
+        with torch.no_grad():
+            predictions = copy.deepcopy(model).eval()(points).argmax(dim=1)  # (N,)
+        # The first two of every five points get another class than the model's.
+        is_wrong = torch.arange(count) % 5 < 2
+        targets = torch.where(is_wrong, (predictions + 1) % 4, predictions)
+        modes = record_modes(model)
+        found = answer(model, DataLoader(TensorDataset(points, targets), batch_size=batch_size))
+        require(not any(modes), TRAIN_MODE)
+        require(found is not None, "Nothing came back: is there a return?")
+        _compare_accuracy(float(found), 1 - is_wrong.double(), batch_size)
+
+
+@checks_exercise
+@torch.random.fork_rng(devices=[])
+@torch.enable_grad()
+def check_repair_smoothing(answer: Callable) -> None:
+    """``answer(model, train, val, smoothing, lr) -> (losses, validation loss)``."""
+    torch.manual_seed(0)
+    for smoothing, val_sizes in ((0.3, (8, 3)), (0.1, (5, 5, 1)), (0.0, (9, 4))):
+        model = make_network()
+        train = draw_batches(8, 8, 8, 8)
+        val = draw_batches(*val_sizes)
+        learning_rates = [LR] * len(train)
+        smoothed = partial(F.cross_entropy, label_smoothing=smoothing)
+        right, losses = train_copy(model, train, learning_rates, smoothed)
+        hard, _ = train_copy(model, train, learning_rates)
+        modes = record_modes(model)
+        found = answer(model, list(train), list(val), smoothing, LR)
+        require(is_pair(found), NO_PAIR)
+        found_losses, reported = found
+        found_losses = read_losses(found_losses, len(train))
+        reported = float(reported)
+        weights = flatten_parameters(model)
+        if not is_close(weights, flatten_parameters(right)):
+            require(not is_close(weights, flatten_parameters(hard)), HARD_TRAINING)
+            fail(OTHER_STEPS)
+        require(is_close(found_losses, losses), OTHER_LOSS)
+        train_modes = modes[: len(train)]
+        val_modes = modes[len(train) :]
+        require(all(train_modes) and not any(val_modes), MODES)
+        _compare_val_loss(reported, model, val, smoothed)
+
+
+def _compare_val_loss(reported: float, model: nn.Module, val: Batches, smoothed: Callable) -> None:
+    """The right one is the mean over all points of the loss that is not ``smoothed``."""
+    with torch.no_grad():
+        outputs = [(model(inputs), targets) for inputs, targets in val]
+    # The losses of the points, batch by batch.
+    plain = [F.cross_entropy(logits, y, reduction="none") for logits, y in outputs]
+    soft = [smoothed(logits, y, reduction="none") for logits, y in outputs]
+    mean = torch.cat(plain).mean().item()
+    mean_smoothed = torch.cat(soft).mean().item()
+    mean_of_means = sum(part.mean().item() for part in plain) / len(plain)
+
+    def is_reported(value: float) -> bool:
+        return math.isclose(reported, value, abs_tol=ROUNDING)
+
+    if is_reported(mean):
+        return
+    require(not is_reported(mean_smoothed), SMOOTHED)
+    require(not is_reported(mean_of_means), MEAN_OF_MEANS)
+    fail(f"The mean cross-entropy over points is {mean:.4f}, not {reported:.4f}.")
+
+
+class _Run(nn.Module):
+    """A model that knows how it was trained; as a module it can be copied in every usual way."""
+
+    place: Tensor  # (2,): its setting and its last epoch, −1 before the first
+
+    def __init__(self, setting: int) -> None:
+        super().__init__()
+        self.register_buffer("place", torch.tensor([setting, -1]))
+
+
+def _explain_search(
+    found: tuple[int, int, float], chosen: tuple[int, int], val: Tensor, test: Tensor
+) -> None:
+    """Fail, if what is returned is not the ``chosen`` pair with its test accuracy, and say why.
+
+    ``val`` and ``test`` (settings, epochs): the accuracies after each epoch.
+    """
+    setting, epoch, accuracy = found
+    pair = (setting, epoch)
+    if pair != chosen:
+        best_epochs = val.argmax(dim=1)  # (settings,), each by validation
+        tested = test.gather(1, best_epochs[:, None])[:, 0]  # (settings,), after these epochs
+        by_test = int(tested.argmax())
+        require(pair != (by_test, int(best_epochs[by_test])), BY_TEST)
+        require(pair != divmod(int(test.argmax()), test.shape[1]), BY_BOTH)
+        best = val[chosen].item()
+        its_best = val[setting].max().item()
+        higher = f"Setting {setting} is chosen, whose best validation accuracy is {its_best:.2f}"
+        require(setting == chosen[0], f"{higher}; setting {chosen[0]} has {best:.2f}.")
+        fail(f"Validation is best after epoch {chosen[1]}, epoch {epoch} is chosen.")
+    require(abs(accuracy - val[chosen]) > ROUNDING, REPORTS_VAL)
+    right = test[chosen].item()
+    later = f"The chosen model has {right:.3f} on the test split, not {accuracy:.3f}: keep a copy."
+    require(abs(accuracy - right) < ROUNDING, later)
+
+
+@checks_exercise
+@torch.random.fork_rng(devices=[])
+@torch.enable_grad()
+def check_repair_search(answer: Callable) -> None:
+    """``answer(make_model, train_epoch, score, settings, epochs)``: chosen, then tested once."""
+    torch.manual_seed(0)
+    for settings, epochs in ((4, 5), (6, 3), (3, 4), (1, 6)):
+        _check_one_search(answer, settings, epochs)
+
+
+def _check_one_search(answer: Callable, settings: int, epochs: int) -> None:
+    cells = settings * epochs
+    # Accuracies (settings, epochs), all different. What is best on one split is worst on the
+    # other, and no value occurs in both.
+    val = 0.3 + torch.randperm(cells).view(settings, epochs).double() / (2 * cells)
+    test = 1.1 - val + 0.2 / cells
+    splits = {"val": val, "test": test}
+    looks: list[str] = []  # the splits that are scored, in order
+
+    def train_epoch(model: _Run, setting: int) -> None:
+        require(int(model.place[0]) == setting, "A model is trained with another's setting.")
+        model.place[1] += 1
+
+    def score(model: _Run, split: str) -> float:
+        looks.append(split)
+        return splits[split][tuple(model.place.tolist())].item()
+
+    found = answer(_Run, train_epoch, score, list(range(settings)), epochs)
+    require(isinstance(found, tuple | list) and len(found) == 3, THREE)
+    setting, epoch, accuracy = found
+    chosen = divmod(int(val.argmax()), epochs)
+    _explain_search((int(setting), int(epoch), float(accuracy)), chosen, val, test)
+    times = looks.count("test")
+    require(times == 1, f"The test split is scored {times} times: once, when all is chosen.")
+    require(looks[-1] == "test", TOO_EARLY)

@@ -1,0 +1,217 @@
+"""Checks of lesson 90, faults in the optimizer's steps: rates, accumulation, clipping."""
+
+import copy
+import math
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from course_utils.exercises.checking import checks_exercise, fail, require
+from course_utils.exercises.find_the_bug.replay import (
+    draw_batches,
+    make_network,
+    read_losses,
+    record_learning_rates,
+)
+from course_utils.exercises.oracles import (
+    Batches,
+    ScaledStep,
+    flatten_parameters,
+    is_close,
+    take_step_clipped_while_scaled,
+    take_unclipped_step,
+    train_copy,
+    train_copy_accumulated,
+    train_copy_scaled,
+)
+
+__all__ = ["check_repair_scaler", "check_repair_schedule", "check_repair_window"]
+
+LR = 0.3
+PEAK_LR = 0.4
+TOGETHER = "Micro-batches go through the model together: what saves memory is one after the other."
+OTHER_ACCUMULATED_STEPS = "The weights are not those of one SGD step on each window's mean loss."
+OTHER_LOSS = "The weights are right, but a loss is not that of its batch before the step."
+OTHER_MICRO_LOSS = "The weights are right, but a loss is not the mean loss of its micro-batch."
+NAN = "The weights are nan: scaler.step(optimizer) skips a gradient that is not finite."
+OTHER_CLIPPED_STEPS = "The steps are not those of SGD on gradients clipped to max_norm."
+
+
+def _plan_learning_rates(total: int, peak: float) -> list[float]:
+    """Of each of ``total`` steps: a tenth of warm-up, then half a cosine down to 0."""
+    warmup = total // 10
+    rising = [peak * (step + 1) / (warmup + 1) for step in range(warmup)]
+    last = total - 1 - warmup  # steps from the peak to the end
+    falling = [peak * (1 + math.cos(math.pi * step / last)) / 2 for step in range(last + 1)]
+    return rising + falling
+
+
+def _explain_learning_rates(found: list[float], planned: list[float], epochs: int) -> None:
+    """Fail, and say where the recorded learning rates leave the plan."""
+    total = len(planned)
+    require(found, "The weights are not those of SGD at the planned rates.")
+    require(len(found) == total, f"{total} optimizer steps are due, {len(found)} are taken.")
+    changes = sum(one != other for one, other in pairwise(found))
+    require(
+        changes > epochs,
+        f"The rate changes {changes} times in {total} steps: the plan counts optimizer steps.",
+    )
+    for step, (learning_rate, right) in enumerate(zip(found, planned, strict=True)):
+        same = math.isclose(learning_rate, right, rel_tol=1e-5, abs_tol=1e-9)
+        require(
+            same, f"Step {step} of {total} is taken at {learning_rate:.4g}, planned is {right:.4g}."
+        )
+    fail("The rates are as planned, the weights are not: is the gradient each batch's?")
+
+
+@checks_exercise
+@torch.random.fork_rng(devices=[])
+@torch.enable_grad()
+def check_repair_schedule(answer: Callable) -> None:
+    """``answer(model, batches, epochs, peak_lr) -> losses``: warm-up and cosine over all steps."""
+    torch.manual_seed(0)
+    for count, epochs in ((11, 4), (7, 6), (2, 4)):
+        model = make_network()
+        batches = draw_batches(*(8,) * count)
+        total = epochs * count
+        planned = _plan_learning_rates(total, PEAK_LR)
+        right, losses = train_copy(model, batches * epochs, planned)
+        found, learning_rates = record_learning_rates(answer, model, list(batches), epochs, PEAK_LR)
+        # The weights decide. The recorded learning rates only help to say what is wrong.
+        if not is_close(flatten_parameters(model), flatten_parameters(right)):
+            _explain_learning_rates(learning_rates, planned, epochs)
+        require(is_close(read_losses(found, total), losses), OTHER_LOSS)
+
+
+def _explain_accumulation(
+    found: Tensor, start: nn.Module, groups: list[Batches], size: int
+) -> None:
+    """Fail in the words of the fault whose weights (P,) were found.
+
+    ``groups`` holds the micro-batches of each step, ``size`` is how many a complete one has.
+    """
+    counts = [len(group) for group in groups]
+    only_last = [group[-1:] for group in groups]
+    all_but_last = groups[:-1]
+    # What a fault trains on, and the learning rate of each step that has the same effect.
+    summed = [LR * count for count in counts]
+    divided_by_size = [LR * count / size for count in counts]
+    divided = [LR / count for count in counts]
+    faults = {
+        f"Gradients are added, not averaged: with {counts[0]} micro-batches in a window the step "
+        f"is {counts[0]} times too long.": (groups, summed),
+        f"A last window of length {counts[-1]} is divided as if it had {size}: count the "
+        "micro-batches of each window.": (groups, divided_by_size),
+        "Only the last micro-batch of a window counts: zero_grad is called inside it.": (
+            (only_last, [LR] * len(groups))
+        ),
+        "Of each window only the last micro-batch counts, and that is divided.": (
+            (only_last, divided)
+        ),
+        "The mean of a window is divided once more.": (groups, divided),
+        "The last window, which is not full, takes no step.": (
+            (all_but_last, [LR] * len(all_but_last))
+        ),
+    }
+    for sentence, (faulty_groups, learning_rates) in faults.items():
+        faulty, _ = train_copy_accumulated(start, faulty_groups, learning_rates)
+        require(not is_close(found, flatten_parameters(faulty)), sentence)
+    fail(OTHER_ACCUMULATED_STEPS)
+
+
+@checks_exercise
+@torch.random.fork_rng(devices=[])
+@torch.enable_grad()
+def check_repair_window(answer: Callable) -> None:
+    """``answer(model, batches, window, lr) -> losses``: a step takes ``window`` micro-batches."""
+    torch.manual_seed(0)
+    for count, size in ((6, 3), (7, 3), (5, 1), (3, 8)):
+        _check_accumulation(answer, count, size)
+
+
+def _check_accumulation(answer: Callable, count: int, size: int) -> None:
+    """``count`` micro-batches, ``size`` accumulation steps; a last step may have fewer."""
+    micro_batch_size = 4
+    model = make_network()
+    start = copy.deepcopy(model)
+    micro_batches = draw_batches(*(micro_batch_size,) * count)
+    groups = [micro_batches[first : first + size] for first in range(0, count, size)]
+    right, losses = train_copy_accumulated(model, groups, [LR] * len(groups))
+    sizes: list[int] = []  # points in each forward pass
+    model.register_forward_pre_hook(lambda _, args: sizes.append(len(args[0])))
+    found, learning_rates = record_learning_rates(answer, model, list(micro_batches), size, LR)
+    require(max(sizes, default=micro_batch_size) == micro_batch_size, TOGETHER)
+    steps = f"{count} micro-batches in windows of {size} are {len(groups)} steps"
+    require(len(learning_rates) <= len(groups), f"{steps}, here {len(learning_rates)} are taken.")
+    weights = flatten_parameters(model)
+    if not is_close(weights, flatten_parameters(right)):
+        _explain_accumulation(weights, start, groups, size)
+    require(is_close(read_losses(found, count), losses), OTHER_MICRO_LOSS)
+
+
+def _take_clamped_step(step: ScaledStep) -> Tensor:
+    return step.gradient.clamp(-step.max_norm, step.max_norm)
+
+
+def _take_step_of_max_norm(step: ScaledStep) -> Tensor:
+    return step.gradient / step.gradient.norm() * step.max_norm
+
+
+# sentence to the step that an answer with this fault takes
+CLIP_FAULTS = {
+    "The gradient is cut to max_norm divided by the scale: bring both to one scale first.": (
+        take_step_clipped_while_scaled
+    ),
+    "The gradient is not clipped.": take_unclipped_step,
+    "Each number of the gradient is limited: it is the length of all of it that is.": (
+        _take_clamped_step
+    ),
+    "A step has the length max_norm, and its gradient is shorter: cut only what is longer.": (
+        _take_step_of_max_norm
+    ),
+}
+
+
+@checks_exercise
+@torch.random.fork_rng(devices=[])
+@torch.enable_grad()
+def check_repair_scaler(answer: Callable) -> None:
+    """``answer(model, batches, scaler, max_norm, lr) -> losses``: clipped, and never nan."""
+    torch.manual_seed(0)
+    # which batches make the scaled gradient overflow, first scale, max_norm
+    for places, scale, max_norm in (((), 8.0, 0.2), ((), 1024.0, 0.5), ((1, 3), 2.0**16, 0.2)):
+        model = make_network()
+        batches = draw_batches(*(8,) * 6)
+        for place in places:
+            inputs, targets = batches[place]
+            # The loss stays finite: only the gradient times the scale overflows.
+            batches[place] = (inputs * 1e305, targets)
+        growth_interval = 100  # more than the batches: the scale never grows
+        train = partial(
+            train_copy_scaled,
+            copy.deepcopy(model),
+            batches,
+            learning_rate=lambda _: LR,
+            max_norm=max_norm,
+            scale=scale,
+            growth_interval=growth_interval,
+        )
+        right = train()
+        scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=growth_interval)
+        found = answer(model, list(batches), scaler, max_norm, LR)
+        weights = flatten_parameters(model)
+        require(weights.isfinite().all(), NAN)
+        if not is_close(weights, right.weights):
+            for sentence, take_step in CLIP_FAULTS.items():
+                faulty = train(take_step=take_step)
+                require(not is_close(weights, faulty.weights), sentence)
+            fail(OTHER_CLIPPED_STEPS)
+        own_losses = read_losses(found, len(batches))
+        require(is_close(own_losses, right.losses), "A loss is not that of its batch.")
+        if places:
+            own_scale = scaler.get_scale()
+            late = f"After the overflows the scale is {own_scale:g}, not {right.scale:g}"
+            require(own_scale == right.scale, f"{late}: update() it.")
