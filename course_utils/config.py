@@ -23,6 +23,7 @@ class Config:
     peak_lr: float  # learning rate of the baseline's AdamW
     num_workers: int  # loader processes; 0: load in the main process
     num_seeds: int
+    augmentation: str = "batched"  # a batch at a time, or "albumentations", image by image
     first_seed: int = 0
     progress: bool = False  # progress bars: for a person at the screen, not for stored outputs
 

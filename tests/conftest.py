@@ -81,7 +81,7 @@ def cifar_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tiny_config() -> Config:
     """A training that takes a second: few images, one epoch."""
     return load_config("smoke").replace(
-        num_train=96, num_val=40, batch_size=16, dataset="shapes", first_seed=0
+        num_train=96, num_val=40, batch_size=16, dataset="shapes", augmentation="batched"
     )
 
 

@@ -56,12 +56,20 @@ class ImageData:
     open_test: Callable[[], Images]
     batch_size: int
     num_workers: int
+    augmentation: str = "batched"  # or "albumentations"
 
     @property
     def num_classes(self) -> int:
         return len(self.class_names)
 
     def train_loader(self, seed: int = 0, batch_size: int | None = None) -> DataLoader:
+        """The loader that ``augmentation`` names; see `batched_loader`."""
+        if self.augmentation == "batched":
+            return self.batched_loader(seed, batch_size)
+        size = min(batch_size or self.batch_size, len(self.train))
+        return self.albumentations_loader(seed, batch_size=size)
+
+    def batched_loader(self, seed: int = 0, batch_size: int | None = None) -> DataLoader:
         """Shuffled batches ``(images (B, 3, H, W) float32, targets (B,) int64)``, augmented.
 
         A whole batch at a time is flipped and shifted (`flip_and_shift`), normalised, and laid
@@ -77,14 +85,14 @@ class ImageData:
         return self._shuffled(augment, seed, batch_size)
 
     def plain_loader(self, seed: int = 0, batch_size: int | None = None) -> DataLoader:
-        """As `train_loader`, in the same order, without augmentation.
+        """As `batched_loader`, in the same order, without augmentation.
 
         For experiments on overfitting, which augmentation would hide.
         """
         return self._shuffled(None, seed, batch_size)
 
     def albumentations_loader(self, seed: int = 0, **options) -> DataLoader:
-        """As `train_loader`, in the same order, augmented image by image by albumentations.
+        """As `batched_loader`, in the same order, augmented image by image by albumentations.
 
         ``options`` go to the `DataLoader`.
         """
@@ -228,4 +236,5 @@ def load_data(config: Config) -> ImageData:
         open_test=open_test,
         batch_size=config.batch_size,
         num_workers=config.num_workers,
+        augmentation=config.augmentation,
     )

@@ -33,7 +33,7 @@ def from_scratch(config: Config, epochs: int, model: str = "vgg_tiny") -> dict[s
     sgd = partial(torch.optim.SGD, lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4)
     return {
         "config": config.replace(model=model, epochs=epochs),
-        "make_loader": partial(ImageData.train_loader, batch_size=128),
+        "make_loader": partial(ImageData.batched_loader, batch_size=128),
         "model_transform": channels_last,
         "loss": partial(F.cross_entropy, label_smoothing=0.1),
         "make_optimizer": sgd,

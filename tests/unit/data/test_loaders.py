@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 import torch
 
 from course_utils.data.augment import flip_and_shift
@@ -53,7 +54,7 @@ def test_order_and_types_are_those_of_albumentations(tiny_data):
     """The targets are numbered, so that they tell who is in which batch."""
     train = Images(tiny_data.train.images, np.arange(len(tiny_data.train)))
     data = replace(tiny_data, train=train)
-    ours, theirs = data.train_loader(3), data.albumentations_loader(3)
+    ours, theirs = data.batched_loader(3), data.albumentations_loader(3)
     assert len(ours) == len(theirs)
     for _ in range(2):  # epochs
         for (images, targets), (expected, numbers) in zip(ours, theirs, strict=True):
@@ -69,18 +70,27 @@ def test_images_are_normalised_as_in_validation(tiny_data):
     grey = Images(same, np.arange(len(levels)))
     data = replace(tiny_data, train=grey)
     expected = torch.cat([images for images, _ in data.eval_loader(data.train)])
-    for images, numbers in data.train_loader():
+    for images, numbers in data.batched_loader():
         torch.testing.assert_close(images, expected[numbers], rtol=1e-5, atol=1e-5)
 
 
 def test_batch_size(tiny_data):
     expected = {None: tiny_data.batch_size, 8: 8, 10_000: len(tiny_data.train)}
-    found = {size: len(next(iter(tiny_data.train_loader(0, size)))[1]) for size in expected}
+    found = {size: len(next(iter(tiny_data.batched_loader(0, size)))[1]) for size in expected}
     assert found == expected
 
 
 def test_batches_are_augmented(tiny_data):
-    loaders = tiny_data.train_loader(), tiny_data.plain_loader()  # of one order
+    loaders = tiny_data.batched_loader(), tiny_data.plain_loader()  # of one order
     for (images, numbers), (plain, expected) in zip(*loaders, strict=True):
         assert torch.equal(numbers, expected)
         assert not torch.equal(images, plain)
+
+
+@pytest.mark.parametrize("name", ["batched", "albumentations"])
+def test_the_data_name_their_loader(tiny_data, name):
+    data = replace(tiny_data, augmentation=name)
+    expected = getattr(data, f"{name}_loader")(3)
+    for (images, _), (same, _) in zip(data.train_loader(3), expected, strict=True):
+        assert torch.equal(images, same)
+    assert len(next(iter(data.train_loader(3, batch_size=8)))[1]) == 8
