@@ -1,4 +1,4 @@
-"""The course's own pretrained backbone: a file of weights, and a JSON that says how it was made."""
+"""The pretrained backbones: a file of weights each, and a JSON that says how it was made."""
 
 import hashlib
 import json
@@ -6,51 +6,82 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load, save
+from torch import nn
 
 from course_utils.errors import CourseError
 from course_utils.files import ROOT, write_atomically
 
-__all__ = ["BACKBONE", "WEIGHTS", "describe_backbone", "read_backbone", "write_backbone"]
+__all__ = [
+    "BACKBONES",
+    "WEIGHTS",
+    "describe_backbone",
+    "load_backbone",
+    "read_backbone",
+    "write_backbone",
+]
 
 WEIGHTS = ROOT / "data" / "weights"
-BACKBONE = "resnet_tiny_shapes_source"
-CURE = "restore it with `git checkout data/weights`, or make it again with `course pretrain`"
+BACKBONES = {  # model: name of its files
+    "convnet_small": "convnet_small_tiny_imagenet",
+    "resnet_tiny": "resnet_tiny_shapes_source",  # for the lessons that are not redone yet
+}
+FIX = "restore it with `git checkout data/weights`"
+HEAD = "fc."  # never stored: every lesson brings its own classes
 
 
-def write_backbone(state: dict[str, torch.Tensor], about: dict, folder: Path) -> None:
-    """Write ``state`` as safetensors and, beside it, ``about`` with the file's sha256 as JSON."""
-    content = save({name: tensor.contiguous() for name, tensor in state.items()})
-    path = folder / f"{BACKBONE}.safetensors"
-    about = json.dumps(about | {"sha256": hashlib.sha256(content).hexdigest()}, indent=1)
+def write_backbone(model: nn.Module, name: str, about: dict, folder: Path = WEIGHTS) -> None:
+    """Write the weights of ``model`` below its head in 16 bits, and ``about`` as JSON beside them.
+
+    Args:
+        name: of the model, a key of ``BACKBONES``.
+        about: how the weights were made; the file's sha256 is added.
+    """
+    state = {key: tensor for key, tensor in model.state_dict().items() if not key.startswith(HEAD)}
+    halved = {
+        key: tensor.half().contiguous() if tensor.is_floating_point() else tensor
+        for key, tensor in state.items()
+    }
+    content = save(halved)
+    path = folder / f"{BACKBONES[name]}.safetensors"
+    about = about | {"sha256": hashlib.sha256(content).hexdigest()}
     write_atomically(path, content)
-    write_atomically(path.with_suffix(".json"), about + "\n")
+    write_atomically(path.with_suffix(".json"), json.dumps(about, indent=1) + "\n")
 
 
-def describe_backbone(folder: Path = WEIGHTS) -> dict:
-    """How the backbone was made: command, seed, data, accuracy, versions, hardware, commit, sha256.
+def describe_backbone(name: str = "convnet_small", folder: Path = WEIGHTS) -> dict:
+    """How a backbone was made: command, data, accuracy, versions, hardware, commit, sha256.
 
     Raises:
         CourseError: no JSON there, or one that cannot be read.
     """
-    path = folder / f"{BACKBONE}.json"
+    path = folder / f"{BACKBONES[name]}.json"
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
-        raise CourseError(f"{path} is missing or damaged: {CURE}") from None
+        raise CourseError(f"{path} is missing or damaged: {FIX}") from None
 
 
-def read_backbone(folder: Path = WEIGHTS) -> dict[str, torch.Tensor]:
-    """The weights of `resnet_tiny` without its last layer, name to tensor.
+def read_backbone(name: str = "convnet_small", folder: Path = WEIGHTS) -> dict[str, torch.Tensor]:
+    """The weights of a model below its head, name to tensor, floating-point ones as float32.
 
     Raises:
         CourseError: no file there, or one whose sha256 is not the one its JSON names.
     """
-    expected = describe_backbone(folder).get("sha256")
-    path = folder / f"{BACKBONE}.safetensors"
+    expected = describe_backbone(name, folder).get("sha256")
+    path = folder / f"{BACKBONES[name]}.safetensors"
     try:
         content = path.read_bytes()
     except OSError:
-        raise CourseError(f"{path} is missing: {CURE}") from None
+        raise CourseError(f"{path} is missing: {FIX}") from None
     if hashlib.sha256(content).hexdigest() != expected:
-        raise CourseError(f"{path} is not the file its JSON describes (sha256 differs): {CURE}")
-    return load(content)
+        raise CourseError(f"{path} is not the file its JSON describes (sha256 differs): {FIX}")
+    return {
+        key: tensor.float() if tensor.is_floating_point() else tensor
+        for key, tensor in load(content).items()
+    }
+
+
+def load_backbone(model: nn.Module, name: str, folder: Path = WEIGHTS) -> None:
+    """Load the pretrained weights into ``model`` in place; its head keeps the weights it has."""
+    head = {key: tensor for key, tensor in model.state_dict().items() if key.startswith(HEAD)}
+    model.load_state_dict(read_backbone(name, folder) | head)

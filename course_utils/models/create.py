@@ -3,6 +3,7 @@
 from torch import nn
 
 from course_utils.errors import CourseError
+from course_utils.models.convnet_small import make_convnet_small
 from course_utils.models.plain import PLAIN_STACKS, make_plain_stack
 from course_utils.models.resnet_tiny import make_resnet_tiny
 
@@ -13,23 +14,26 @@ def create_model(name: str, num_classes: int, pretrained: bool = False) -> nn.Mo
     """A network that maps images ``(N, 3, H, W)`` to logits ``(N, num_classes)``.
 
     Args:
-        name: ``"resnet_tiny"`` (ours: 0.46 million parameters, made for 32×32 images and two
-            cores), ``"vgg_tiny"`` and ``"vgg_small"`` (ours, plain stacks of convolutions for
-            short and for longer trainings from scratch), ``"resnet18"`` (torchvision's), or
-            ``"timm/<name>"`` for any name of ``timm.list_models()``.
+        name: ``"convnet_small"`` (ours: 1.57 million parameters, for photographs of 32 × 32
+            pixels), ``"resnet_tiny"`` (ours, for drawn shapes), ``"vgg_tiny"`` and
+            ``"vgg_small"`` (ours, plain stacks of convolutions for trainings from scratch),
+            ``"resnet18"`` (torchvision's), or ``"timm/<name>"`` for any name of
+            ``timm.list_models()``.
         num_classes: of the last layer, which is always new.
         pretrained: start from weights trained on other images (ours come with the course, those
             of torchvision and timm are downloaded once); False: random weights.
 
     Raises:
-        CourseError: unknown name; pretrained weights that are not to be had, or not the ones
-            their checksum names. Never a silent fall-back to random weights.
+        CourseError: unknown name; pretrained weights that are missing, damaged, or cannot be
+            downloaded. Random weights never take their place silently.
     """
+    if name == "convnet_small":
+        return make_convnet_small(num_classes, pretrained)
     if name == "resnet_tiny":
         return make_resnet_tiny(num_classes, pretrained)
     if name in PLAIN_STACKS:
         if pretrained:
-            raise CourseError(f"{name} has no pretrained weights: use resnet_tiny, or none")
+            raise CourseError(f"{name} has no pretrained weights: use convnet_small, or none")
         return make_plain_stack(num_classes, *PLAIN_STACKS[name])
     try:
         if name == "resnet18":
@@ -44,7 +48,8 @@ def create_model(name: str, num_classes: int, pretrained: bool = False) -> nn.Mo
             "to a network once (they are cached), or use pretrained=False"
         ) from None
     raise CourseError(
-        f"no model {name!r}: use resnet_tiny, vgg_tiny, vgg_small, resnet18 or timm/<a timm name>"
+        f"no model {name!r}: use convnet_small, resnet_tiny, vgg_tiny, vgg_small, resnet18 or "
+        "timm/<a timm name>"
     )
 
 

@@ -4,7 +4,7 @@ from functools import partial
 
 from torch import nn
 
-from course_utils.models.backbone import read_backbone
+from course_utils.models.backbone import load_backbone
 
 __all__ = ["make_resnet_tiny"]
 
@@ -27,7 +27,5 @@ def make_resnet_tiny(num_classes: int, pretrained: bool) -> nn.Module:
     )
     model.maxpool = nn.Identity()
     if pretrained:
-        weights = read_backbone()
-        head = {name: tensor for name, tensor in model.state_dict().items() if name[:3] == "fc."}
-        model.load_state_dict(weights | head)
+        load_backbone(model, "resnet_tiny")
     return model

@@ -1,36 +1,76 @@
+import cv2
+import numpy as np
 import pytest
 import torch
 
-from course_utils.models import backbone as weights
+from course_utils.errors import CourseError
+from course_utils.models import backbone
 from course_utils.models.backbone import describe_backbone, read_backbone
-from course_utils.models.create import create_model
-from course_utils.tools import cli
-from course_utils.tools import pretrain as pretraining
+from course_utils.tools import cli, pretrain
 from tests.tools.conftest import interrupt
 
-SMALL = pretraining.RECIPE.replace(num_train=128, num_val=64, epochs=1, progress=False)
+SHORT = pretrain.Recipe(epochs=1, batch_size=8)
+CLASSES = ("n01", "n02", "n03")
 
 
-def test_it_writes_what_create_model_reads(tmp_path, monkeypatch):
-    about = pretraining.pretrain(tmp_path, seed=3, recipe=SMALL)
-    assert about["command"] == "course pretrain --seed 3"
-    assert describe_backbone(tmp_path) | about == describe_backbone(tmp_path)
-    monkeypatch.setattr(
-        "course_utils.models.resnet_tiny.read_backbone", lambda: read_backbone(tmp_path)
+def write_tiny_imagenet(folder, images_per_class=8):
+    """Tiny ImageNet's layout with three classes, each a colour of its own."""
+    rng = np.random.default_rng(0)
+    lines = []
+    for number, name in enumerate(CLASSES):
+        for split, target in (("train", f"train/{name}/images"), ("val", "val/images")):
+            (folder / target).mkdir(parents=True, exist_ok=True)
+            for index in range(images_per_class):
+                image = rng.integers(0, 60, (64, 64, 3), dtype=np.uint8)
+                image[..., number] += 150
+                cv2.imwrite(str(folder / target / f"{name}_{index}.JPEG"), image)
+                if split == "val":
+                    lines.append(f"{name}_{index}.JPEG\t{name}\t0\t0\t62\t62")
+    (folder / "val" / "val_annotations.txt").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    return write_tiny_imagenet(tmp_path_factory.mktemp("images") / "tiny")
+
+
+def test_images_are_halved_and_classes_numbered(images):
+    train = pretrain.read_split(images, "train")
+    assert train.images.shape == (24, 32, 32, 3)
+    assert train.targets.tolist() == [0] * 8 + [1] * 8 + [2] * 8
+    for split in (train, pretrain.read_split(images, "val")):
+        colour = split.images.float().mean((1, 2))  # blue first in the file: red is the last
+        assert torch.equal(2 - colour.argmax(1), split.targets)
+
+
+def test_it_writes_a_backbone_that_says_how_it_was_made(images, tmp_path):
+    lines = []
+    about = pretrain.pretrain(images, tmp_path, seed=3, recipe=SHORT, report=lines.append)
+    assert about["command"] == "course pretrain --images tiny --seed 3"
+    assert describe_backbone("convnet_small", tmp_path).items() >= about.items()
+    assert "24 training, 24 validation images of 3 classes" in about["data"]
+    assert len(lines) == 1
+    assert lines[0].startswith("epoch 1 of 1: training loss ")
+    assert abs(about["val_accuracy"] - about["val_accuracy_of_stored_weights"]) <= 0.1
+
+
+def test_the_seed_decides_the_backbone(images, tmp_path):
+    for name, seed in (("one", 0), ("same", 0), ("other", 1)):
+        pretrain.pretrain(images, tmp_path / name, seed, SHORT, report=lambda line: None)
+    one, same, other = (
+        read_backbone("convnet_small", tmp_path / name) for name in ("one", "same", "other")
     )
-    model = create_model("resnet_tiny", num_classes=5, pretrained=True)
-    state, stored = model.state_dict(), read_backbone(tmp_path)
-    assert set(state) - set(stored) == {"fc.weight", "fc.bias"}
-    assert all(torch.equal(state[name], tensor) for name, tensor in stored.items())
+    assert all(torch.allclose(one[name], same[name], atol=1e-2) for name in one)
+    assert not torch.allclose(one["stem.conv.weight"], other["stem.conv.weight"], atol=1e-2)
 
 
-def test_the_seed_decides_the_backbone(tmp_path):
-    found = [pretraining.pretrain(tmp_path / str(k), 0, SMALL) for k in (1, 2)]
-    assert found[0]["val_accuracy"] == pytest.approx(found[1]["val_accuracy"], abs=0.03)
-    one, other = (read_backbone(tmp_path / str(k)) for k in (1, 2))
-    assert all(torch.allclose(one[name], other[name], atol=1e-3) for name in one)
-    pretraining.pretrain(tmp_path / "3", 1, SMALL)
-    assert not torch.allclose(one["conv1.weight"], read_backbone(tmp_path / "3")["conv1.weight"])
+def test_the_learning_rate_rises_to_its_peak_and_falls_to_zero():
+    factors = [pretrain._lr_factor(step, 100, 0.2) for step in range(100)]
+    assert factors[:20] == pytest.approx([(step + 1) / 20 for step in range(20)])
+    assert factors[19] == factors[20] == 1
+    assert factors[20:] == sorted(factors[20:], reverse=True)
+    assert factors[99] == pytest.approx(1 / 80)
 
 
 def run_command(monkeypatch, *arguments):
@@ -40,28 +80,58 @@ def run_command(monkeypatch, *arguments):
     return stop.value.code or 0
 
 
-def test_the_command_trains_the_recipe_and_says_what_came_out(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(pretraining, "RECIPE", SMALL)
-    monkeypatch.setattr(weights, "WEIGHTS", tmp_path)
-    assert run_command(monkeypatch, "--seed", "4") == 0
+def test_the_command_says_what_came_out(images, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(pretrain.pretrain, "__defaults__", (0, SHORT, print))
+    monkeypatch.setattr(backbone, "WEIGHTS", tmp_path)
+    assert run_command(monkeypatch, "--images", str(images), "--seed", "4") == 0
     assert "% of the validation images in" in capsys.readouterr().out
-    assert describe_backbone(tmp_path)["seed"] == 4
+    assert describe_backbone("convnet_small", tmp_path)["seed"] == 4
 
 
-def test_an_interrupt_is_one_line_and_leaves_the_backbone(tmp_path):
-    """In the middle of a real training: Lightning has ways of its own with an interrupt."""
-    started, backbone = tmp_path / "started", tmp_path / "weights"
-    backbone.mkdir()
+@pytest.mark.parametrize(
+    "damage", ["no such folder", "an empty folder", "no annotations", "a broken image"]
+)
+def test_a_wrong_folder_is_one_line_and_leaves_the_backbone(
+    damage, tmp_path, monkeypatch, capsys
+):
+    folder = tmp_path / "images"
+    if damage == "an empty folder":
+        folder.mkdir()
+    elif damage != "no such folder":
+        write_tiny_imagenet(folder, images_per_class=2)
+    if damage == "no annotations":
+        (folder / "val" / "val_annotations.txt").unlink()
+    if damage == "a broken image":
+        (folder / "train" / "n02" / "images" / "n02_0.JPEG").write_bytes(b"no image")
+    monkeypatch.setattr(backbone, "WEIGHTS", tmp_path / "weights")
+    assert run_command(monkeypatch, "--images", str(folder)) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert ("replace or delete it" if damage == "a broken image" else "expected train/") in error
+    assert not (tmp_path / "weights").exists()
+
+
+def test_an_interrupt_is_one_line_and_leaves_the_backbone(images, tmp_path):
+    started, weights = tmp_path / "started", tmp_path / "weights"
+    weights.mkdir()
     script = (
-        "import sys; from pathlib import Path; from course_utils.models import backbone as weights;"
-        "from course_utils.tools import cli, pretrain as pretraining;"
-        "small = dict(num_train=128, num_val=64, epochs=10_000, progress=False);"
-        "pretraining.RECIPE = pretraining.RECIPE.replace(**small); fit = pretraining.fit;"
-        f"pretraining.fit = lambda *a, **k: (Path({str(started)!r}).touch(), fit(*a, **k))[1];"
-        f"weights.WEIGHTS = Path({str(backbone)!r});"
-        "sys.argv = ['course', 'pretrain']; cli.main()"
+        "import sys; from pathlib import Path; from course_utils.models import backbone;"
+        "from course_utils.tools import cli, pretrain;"
+        "long = pretrain.Recipe(epochs=100_000, batch_size=8);"
+        f"touch = lambda line: Path({str(started)!r}).touch();"
+        "pretrain.pretrain.__defaults__ = (0, long, touch);"
+        f"backbone.WEIGHTS = Path({str(weights)!r});"
+        f"sys.argv = ['course', 'pretrain', '--images', {str(images)!r}]; cli.main()"
     )
     code, error = interrupt(script, started)
     assert code == 130
     assert error == "course: interrupted; the backbone is the one that was there"
-    assert not list(backbone.iterdir())
+    assert not list(weights.iterdir())
+
+
+def test_a_missing_class_in_the_annotations_is_refused(tmp_path):
+    folder = write_tiny_imagenet(tmp_path / "images", images_per_class=1)
+    path = folder / "val" / "val_annotations.txt"
+    path.write_text(path.read_text().replace("n03\t", "n99\t"))
+    with pytest.raises(CourseError, match="no val images of its classes"):
+        pretrain.read_split(folder, "val")
