@@ -1,7 +1,9 @@
-"""`claim` states a result, shows whether it holds, and leaves a record that CI reads."""
+"""`claim` states a result, shows whether it holds, and records it for CI."""
 
 import html
 from numbers import Integral, Real
+
+from course_utils.results import append_record
 
 __all__ = ["CLAIM_MIME", "ClaimError", "claim"]
 
@@ -51,6 +53,9 @@ def claim(text: str, holds: object, value: object = None, kind: str = "identity"
     that does not hold is shown as such and recorded; ``course run`` fails the lesson for it in
     the ``quick`` profile on the embedded data.
 
+    The record is appended to ``records.jsonl`` in ``COURSE_RUNS_DIR``, which ``course run`` reads.
+    It also stands in the displayed output, because the site reads stored notebooks.
+
     Args:
         text: one sentence; the same in every run, so that CI can compare it.
         holds: a truth value (a tensor or array of one element will do).
@@ -60,6 +65,7 @@ def claim(text: str, holds: object, value: object = None, kind: str = "identity"
     Raises:
         ClaimError: an identity that does not hold.
         ValueError: unknown kind.
+        CourseError: the record cannot be written.
     """
     from IPython.display import display
 
@@ -67,5 +73,6 @@ def claim(text: str, holds: object, value: object = None, kind: str = "identity"
         raise ValueError(f"no kind of claim {kind!r}: choose from {', '.join(KINDS)}")
     record = {"text": text, "kind": kind, "holds": bool(holds), "value": _to_json(value)}
     display(_Shown(record))
+    append_record("claim", record)
     if kind == "identity" and not record["holds"]:
         raise ClaimError(f"{text} does not hold" + ("" if value is None else f" (value {value})"))

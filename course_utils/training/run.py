@@ -1,16 +1,11 @@
 """`Run`: everything there is to know about one training."""
 
-import json
-import os
-import re
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 
 from torch import nn
 
-from course_utils.files import write_atomically
+from course_utils.results import append_record
 
 __all__ = ["Run", "accuracy_curve", "seconds_to"]
 
@@ -35,15 +30,10 @@ class Run:
     model: nn.Module | None = field(default=None, repr=False, compare=False)
 
     def save(self) -> None:
-        """Write the run as one JSON file into ``COURSE_RUNS_DIR`` (``runs/`` here if not set)."""
+        """Append the run to ``records.jsonl`` in ``COURSE_RUNS_DIR`` (``runs/`` if not set)."""
         row = asdict(replace(self, model=None))
         del row["model"]
-        title = f"{self.comparison}-{self.arm}-seed{self.seed}".strip("-")
-        name = re.sub(r"[^\w.-]+", "_", title)
-        if name != title:  # lr<1 and lr>1 must not become one file
-            name = f"{name}-{zlib.crc32(title.encode()):08x}"
-        folder = Path(os.environ.get("COURSE_RUNS_DIR") or "runs")
-        write_atomically(folder / f"{name}.json", json.dumps(row, indent=1))
+        append_record("run", row)
 
 
 def accuracy_curve(run) -> list[tuple[float, float]]:

@@ -4,15 +4,15 @@ import torch
 from course_utils.models import backbone as weights
 from course_utils.models.backbone import describe_backbone, read_backbone
 from course_utils.models.create import create_model
-from course_utils.tools import cli
-from course_utils.tools import pretrain as pretraining
+from course_utils.results import read_records
+from course_utils.tools import cli, pretrain
 from tests.tools.conftest import interrupt
 
-SMALL = pretraining.RECIPE.replace(num_train=128, num_val=64, epochs=1, progress=False)
+SMALL = pretrain.RECIPE.replace(num_train=128, num_val=64, epochs=1, progress=False)
 
 
 def test_it_writes_what_create_model_reads(tmp_path, monkeypatch):
-    about = pretraining.pretrain(tmp_path, seed=3, recipe=SMALL)
+    about = pretrain.pretrain(tmp_path, seed=3, recipe=SMALL)
     assert about["command"] == "course pretrain --seed 3"
     assert describe_backbone(tmp_path) | about == describe_backbone(tmp_path)
     monkeypatch.setattr(
@@ -25,11 +25,11 @@ def test_it_writes_what_create_model_reads(tmp_path, monkeypatch):
 
 
 def test_the_seed_decides_the_backbone(tmp_path):
-    found = [pretraining.pretrain(tmp_path / str(k), 0, SMALL) for k in (1, 2)]
+    found = [pretrain.pretrain(tmp_path / str(k), 0, SMALL) for k in (1, 2)]
     assert found[0]["val_accuracy"] == pytest.approx(found[1]["val_accuracy"], abs=0.03)
     one, other = (read_backbone(tmp_path / str(k)) for k in (1, 2))
     assert all(torch.allclose(one[name], other[name], atol=1e-3) for name in one)
-    pretraining.pretrain(tmp_path / "3", 1, SMALL)
+    pretrain.pretrain(tmp_path / "3", 1, SMALL)
     assert not torch.allclose(one["conv1.weight"], read_backbone(tmp_path / "3")["conv1.weight"])
 
 
@@ -41,11 +41,23 @@ def run_command(monkeypatch, *arguments):
 
 
 def test_the_command_trains_the_recipe_and_says_what_came_out(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(pretraining, "RECIPE", SMALL)
+    monkeypatch.setattr(pretrain, "RECIPE", SMALL)
     monkeypatch.setattr(weights, "WEIGHTS", tmp_path)
     assert run_command(monkeypatch, "--seed", "4") == 0
     assert "% of the validation images in" in capsys.readouterr().out
     assert describe_backbone(tmp_path)["seed"] == 4
+
+
+def test_the_run_is_recorded_where_it_is_asked_for(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(pretrain, "RECIPE", SMALL)
+    monkeypatch.setattr(weights, "WEIGHTS", tmp_path / "weights")
+    monkeypatch.setattr(cli, "DEFAULT_BUILD", tmp_path / "build")
+    monkeypatch.setenv("COURSE_RUNS_DIR", str(tmp_path / "mine"))
+    assert run_command(monkeypatch) == 0
+    assert [row["arm"] for row in read_records(tmp_path / "mine", "run")] == ["pretrain"]
+    monkeypatch.delenv("COURSE_RUNS_DIR")
+    assert run_command(monkeypatch) == 0
+    assert len(read_records(tmp_path / "build" / "pretrain", "run")) == 1
 
 
 def test_an_interrupt_is_one_line_and_leaves_the_backbone(tmp_path):
@@ -54,10 +66,10 @@ def test_an_interrupt_is_one_line_and_leaves_the_backbone(tmp_path):
     backbone.mkdir()
     script = (
         "import sys; from pathlib import Path; from course_utils.models import backbone as weights;"
-        "from course_utils.tools import cli, pretrain as pretraining;"
+        "from course_utils.tools import cli, pretrain;"
         "small = dict(num_train=128, num_val=64, epochs=10_000, progress=False);"
-        "pretraining.RECIPE = pretraining.RECIPE.replace(**small); fit = pretraining.fit;"
-        f"pretraining.fit = lambda *a, **k: (Path({str(started)!r}).touch(), fit(*a, **k))[1];"
+        "pretrain.RECIPE = pretrain.RECIPE.replace(**small); fit = pretrain.fit;"
+        f"pretrain.fit = lambda *a, **k: (Path({str(started)!r}).touch(), fit(*a, **k))[1];"
         f"weights.WEIGHTS = Path({str(backbone)!r});"
         "sys.argv = ['course', 'pretrain']; cli.main()"
     )

@@ -3,6 +3,7 @@ import pytest
 import torch
 
 from course_utils.claims import CLAIM_MIME, ClaimError, claim
+from course_utils.results import read_records
 
 
 @pytest.fixture
@@ -30,6 +31,17 @@ def test_a_false_effect_is_shown_and_recorded(shown):
     claim("it helps", False, kind="effect")
     assert shown[0].record == {"text": "it helps", "kind": "effect", "holds": False, "value": None}
     assert repr(shown[0]).startswith("✗ not here: it helps")
+
+
+def test_claims_are_recorded_in_their_order_false_ones_too(shown, tmp_path, monkeypatch):
+    monkeypatch.setenv("COURSE_RUNS_DIR", str(tmp_path))
+    claim("it helps", False, value=-0.5, kind="effect")
+    with pytest.raises(ClaimError):
+        claim("one is two", False)
+    claim("it helps", False, value=-0.5, kind="effect")
+    recorded = read_records(tmp_path, "claim")
+    assert recorded == [displayed.record for displayed in shown]
+    assert [record["kind"] for record in recorded] == ["effect", "identity", "effect"]
 
 
 @pytest.mark.parametrize("false", [torch.tensor(False), np.bool_(False), 0, None, ""])

@@ -1,4 +1,3 @@
-import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +7,7 @@ import pytest
 import torch
 
 from course_utils.errors import CourseError
+from course_utils.results import read_records
 from course_utils.training.fit import fit
 
 
@@ -36,11 +36,10 @@ def test_run_reports_everything(run, tiny_config):
     assert run.provenance["versions"]["torch"] == torch.__version__.partition("+")[0]
 
 
-def test_run_is_stored_as_json(run):
+def test_run_is_recorded(run):
     run, folder = run
-    (path,) = folder.iterdir()
-    row = json.loads(path.read_text())
-    assert path.name == "baseline-seed0.json"
+    (row,) = read_records(folder, "run")
+    assert (row["arm"], row["seed"]) == ("baseline", 0)
     assert row["metrics"] == run.metrics
     assert "model" not in row
 
@@ -138,13 +137,14 @@ def test_too_few_steps_have_no_throughput(tiny_config, tiny_data):
     assert run.images_per_s is None
 
 
-def test_names_of_arms_become_file_names(run):
+def test_runs_of_the_same_name_are_all_kept(run):
     run, _ = run
-    replace(run, arm="mixup α = 0.2 / λ", comparison="../short").save()
-    replace(run, arm="mixup α = 0.2 < λ", comparison="../short").save()
-    paths = list(Path(os.environ["COURSE_RUNS_DIR"]).iterdir())
-    assert len(paths) == 2
-    assert all(path.name.startswith(".._short-mixup_α_0.2_λ-seed0") for path in paths)
+    for seed in (0, 0, 1):
+        replace(run, seed=seed, arm="mixup α = 0.2 / λ", comparison="../short").save()
+    rows = read_records(Path(os.environ["COURSE_RUNS_DIR"]), "run")
+    assert [row["seed"] for row in rows] == [0, 0, 1]
+    assert rows[0] == rows[1]
+    assert rows[0]["arm"] == "mixup α = 0.2 / λ"
 
 
 def test_the_end_of_each_epoch_is_timed(tiny_config, tiny_data):
