@@ -1,6 +1,7 @@
 """`claim` states a result, shows whether it holds, and records it for CI."""
 
 import html
+import math
 from numbers import Integral, Real
 
 from course_utils.results import append_record
@@ -42,7 +43,9 @@ def _to_json(value: object) -> object:
         return value
     if isinstance(value, Integral):
         return int(value)
-    return float(value) if isinstance(value, Real) else str(value)
+    if isinstance(value, Real) and math.isfinite(value):
+        return float(value)
+    return str(value)  # JSON has no infinite numbers
 
 
 def claim(text: str, holds: object, value: object = None, kind: str = "identity") -> None:

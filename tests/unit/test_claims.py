@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -52,11 +54,19 @@ def test_whatever_is_false_does_not_hold(shown, false):
 
 @pytest.mark.parametrize(
     ("value", "stored"),
-    [(np.float32(0.5), 0.5), (np.int64(3), 3), (torch.Size([2]), "torch.Size([2])")],
+    [
+        (np.float32(0.5), 0.5),
+        (np.int64(3), 3),
+        (torch.Size([2]), "torch.Size([2])"),
+        (float("inf"), "inf"),
+        (-np.float32("inf"), "-inf"),
+        (float("nan"), "nan"),
+    ],
 )
 def test_values_become_json(shown, value, stored):
     claim("value", True, value=value)
     assert shown[0].record["value"] == stored
+    json.dumps(shown[0].record, allow_nan=False)
 
 
 def test_text_is_escaped_in_html(shown):
