@@ -3,6 +3,7 @@
 Lessons are read from the results in ``data/results`` and from the last ``course run``; trainings
 of several sizes take turns (forth and back), and their times are fitted by the line
 ``seconds = a + b · images · epochs``. Run it on an otherwise idle machine: ``make bench``.
+Lessons and trainings may have been measured on different machines, so each block names its own.
 """
 
 import itertools
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
@@ -18,37 +20,53 @@ import typer
 
 from course_utils.config import load_config
 from course_utils.data.image_data import load_data
+from course_utils.errors import CourseError
 from course_utils.files import ROOT
 from course_utils.measure.provenance import describe_hardware, read_versions
-from course_utils.results import list_results, read_file, read_results
+from course_utils.results import LessonResult, list_results, read_results
 from course_utils.tools.report.keep import keep
 from course_utils.tools.run.peak_memory import PeakMemory
+from course_utils.tools.run.record import read_course
 from course_utils.training.fit import fit
 
 LAST_RUN = "build/quick/course.json"
-IMAGES, EPOCHS = (250, 500, 1000, 2000), (2, 4, 8)
+IMAGES = (250, 500, 1000, 2000)
+EPOCHS = (2, 4, 8)
 
 
-def read_costs() -> dict[str, list[dict]]:
-    """Name, seconds and peak bytes of every lesson, by where it was measured.
+def make_block(hardware: dict, results: Sequence[LessonResult]) -> dict:
+    """What lessons cost, with the machine on which that was measured."""
+    lessons = [
+        {"name": x.name, "time_s": x.time_s, "peak_memory_bytes": x.peak_memory_bytes}
+        for x in results
+    ]
+    return {"hardware": hardware, "lessons": lessons}
+
+
+def read_costs() -> dict[str, dict]:
+    """Machine, and for each lesson name, seconds and peak bytes, by where it was measured.
 
     Raises:
-        SystemExit: the last run is one of an older version of the course, which measured less.
+        CourseError: results, or the last run, are damaged or of an older version of the course.
     """
-    measured = {name: read_results(name)["lessons"] for name in list_results()}
+    blocks = {}
+    for name in list_results():
+        kept = read_results(name)
+        results = [LessonResult.from_json(entry) for entry in kept["lessons"]]
+        blocks[name] = make_block(kept["hardware"], results)
     if (ROOT / LAST_RUN).exists():
-        measured[LAST_RUN] = read_file(ROOT / LAST_RUN)["lessons"]
-    kept = ("name", "time_s", "peak_memory_bytes")
-    try:
-        return {
-            name: [{key: x[key] for key in kept} for x in found] for name, found in measured.items()
-        }
-    except KeyError as missing:
-        sys.exit(f"{LAST_RUN} has no {missing}: run course run --force, or delete it")
+        course = read_course(ROOT / LAST_RUN)
+        blocks[LAST_RUN] = make_block(course.hardware, course.lessons)
+    return blocks
 
 
-def format_costs(name: str, lessons: list[dict]) -> str:
+def name_machine(hardware: dict) -> str:
+    return f"{hardware['gpu'] or hardware['cpu']}, {hardware['cores']} cores"
+
+
+def format_costs(name: str, block: dict) -> str:
     """A table of what each lesson cost, with the sum of the times and the highest peak."""
+    lessons = block["lessons"]
     total = {
         "name": "all",
         "time_s": sum(lesson["time_s"] for lesson in lessons),
@@ -58,7 +76,8 @@ def format_costs(name: str, lessons: list[dict]) -> str:
         f"{x['name']:28} {x['time_s'] / 60:8.2f} {x['peak_memory_bytes'] / 1e6:10,.0f}"
         for x in [*lessons, total]
     ]
-    return "\n".join([f"{name:28} {'minutes':>8} {'peak (MB)':>10}", *rows])
+    measured_on = f"measured on {name_machine(block['hardware'])}"
+    return "\n".join([measured_on, f"{name:28} {'minutes':>8} {'peak (MB)':>10}", *rows])
 
 
 def time_trainings(seeds: int) -> list[dict]:
@@ -109,10 +128,16 @@ def main(
     save: Annotated[str, typer.Option(help="name of a file in data/results")] = "",
 ) -> None:
     """Print what lessons, trainings and, if asked for, the tests cost."""
-    costs, trainings = read_costs(), time_trainings(seeds)
-    for name, lessons in costs.items():
-        print(format_costs(name, lessons), end="\n\n")
+    try:
+        costs = read_costs()
+    except CourseError as error:
+        sys.exit(str(error))
+    trainings = time_trainings(seeds)
+    for name, block in costs.items():
+        print(format_costs(name, block), end="\n\n")
+    hardware = describe_hardware()
     line = fit_line(trainings)
+    print(f"measured on {name_machine(hardware)}, {read_versions()}")
     print(
         f"seconds = {line['a_s']:.2f} + {line['b_s']:.6f} · images · epochs, for each of "
         f"{len(trainings)} trainings of {min(IMAGES)} to {max(IMAGES)} images, {min(EPOCHS)} to "
@@ -122,14 +147,14 @@ def main(
     for seed in range(seeds):
         total_s = sum(t["time_s"] for t in trainings if t["seed"] == seed)
         print(f"seed {seed}: {total_s:.1f} s for all sizes")
-    suite = time_tests() if tests else None
-    if suite:
-        print(format_costs("tests", [{"name": "make test"} | suite]))
-    hardware, versions = describe_hardware(), read_versions()
-    print(f"{hardware['gpu'] or hardware['cpu']}, {hardware['cores']} cores, {versions}")
+    suite = None
+    if tests:
+        suite = {"hardware": hardware, "lessons": [{"name": "make test"} | time_tests()]}
+        print(format_costs("tests", suite))
     if save:
         command = f"benchmarks/course_cost.py --seeds {seeds}{' --tests' * tests}"
-        keep(save, command, costs=costs, growth=line, trainings=trainings, tests=suite)
+        growth = {"hardware": hardware, "line": line, "trainings": trainings}
+        keep(save, command, costs=costs, growth=growth, tests=suite)
 
 
 if __name__ == "__main__":

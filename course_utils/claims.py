@@ -1,7 +1,10 @@
-"""`claim` states a result, shows whether it holds, and leaves a record that CI reads."""
+"""`claim` states a result, shows whether it holds, and records it for CI."""
 
 import html
+import math
 from numbers import Integral, Real
+
+from course_utils.results import append_record
 
 __all__ = ["CLAIM_MIME", "ClaimError", "claim"]
 
@@ -40,7 +43,9 @@ def _to_json(value: object) -> object:
         return value
     if isinstance(value, Integral):
         return int(value)
-    return float(value) if isinstance(value, Real) else str(value)
+    if isinstance(value, Real) and math.isfinite(value):
+        return float(value)
+    return str(value)  # JSON has no infinite numbers
 
 
 def claim(text: str, holds: object, value: object = None, kind: str = "identity") -> None:
@@ -51,6 +56,9 @@ def claim(text: str, holds: object, value: object = None, kind: str = "identity"
     that does not hold is shown as such and recorded; ``course run`` fails the lesson for it in
     the ``quick`` profile on the embedded data.
 
+    The record is appended to ``records.jsonl`` in ``COURSE_RUNS_DIR``, which ``course run`` reads.
+    It also stands in the displayed output, because the site reads stored notebooks.
+
     Args:
         text: one sentence; the same in every run, so that CI can compare it.
         holds: a truth value (a tensor or array of one element will do).
@@ -60,6 +68,7 @@ def claim(text: str, holds: object, value: object = None, kind: str = "identity"
     Raises:
         ClaimError: an identity that does not hold.
         ValueError: unknown kind.
+        CourseError: the record cannot be written.
     """
     from IPython.display import display
 
@@ -67,5 +76,6 @@ def claim(text: str, holds: object, value: object = None, kind: str = "identity"
         raise ValueError(f"no kind of claim {kind!r}: choose from {', '.join(KINDS)}")
     record = {"text": text, "kind": kind, "holds": bool(holds), "value": _to_json(value)}
     display(_Shown(record))
+    append_record("claim", record)
     if kind == "identity" and not record["holds"]:
         raise ClaimError(f"{text} does not hold" + ("" if value is None else f" (value {value})"))

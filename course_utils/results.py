@@ -1,12 +1,15 @@
-"""Reference results: what a run of lessons measured, kept in ``data/results`` with its provenance.
+"""What trainings, claims and lessons leave behind, and how to read it.
 
-``course run --save-results NAME`` writes them; lessons read them, to show what takes longer, or
-another machine, than a reader has.
+`append_record` adds one run or one claim to ``records.jsonl``. `LessonResult` is what one
+execution of a lesson measured. Reference results in ``data/results`` are those of many lessons,
+with their provenance: ``course run --save-results NAME`` writes them, and lessons read them to
+show what takes more time, or another machine, than a reader has.
 """
 
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +20,8 @@ from course_utils.files import ROOT
 __all__ = [
     "RECORDS",
     "RESULTS",
+    "RUN_FIELDS",
+    "LessonResult",
     "append_record",
     "list_results",
     "read_file",
@@ -28,6 +33,32 @@ __all__ = [
 RECORDS = "records.jsonl"  # in COURSE_RUNS_DIR: one run or claim per line, in the order they ended
 
 RESULTS = ROOT / "data" / "results"
+CLAIM_FIELDS = ("text", "kind", "holds", "value")
+RUN_FIELDS = (
+    "comparison",
+    "arm",
+    "seed",
+    "metrics",
+    "time_s",
+    "images_per_s",
+    "trainable_parameters",
+    "parameters",
+    "saved_bytes",
+)
+STATUSES = ("passed", "failed", "skipped")
+FIELD_TYPES = {
+    "name": str,
+    "time_s": int | float,
+    "peak_memory_bytes": int,
+    "claims": list,
+    "runs": list,
+    "status": str,
+    "reason": str,
+    "cells_s": list,
+    "over_budget": bool,
+    "commit": str | None,
+    "key": str,
+}
 ABOUT = {"command", "dataset", "first_seed", "hardware", "versions", "commit"}  # of results
 CURE = "restore it with `git checkout data/results`, or make it again"
 
@@ -35,27 +66,38 @@ CURE = "restore it with `git checkout data/results`, or make it again"
 def append_record(kind: str, record: dict) -> None:
     """Append one line to ``records.jsonl`` in ``COURSE_RUNS_DIR`` (``runs/`` here if not set).
 
-    Nothing that stands there is changed, so no record can overwrite another one.
+    Earlier lines stay as they are, so no record can overwrite another one.
 
     Args:
         kind: ``"run"`` or ``"claim"``.
-        record: what can be written as JSON.
+        record: a dictionary that can be written as JSON.
+
+    Raises:
+        CourseError: the file cannot be written.
     """
     folder = Path(os.environ.get("COURSE_RUNS_DIR") or "runs")
-    folder.mkdir(parents=True, exist_ok=True)
-    line = json.dumps({"kind": kind} | record, ensure_ascii=False) + "\n"
-    # one write to a file opened for appending: lines of two processes do not mix
-    handle = os.open(folder / RECORDS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    # the record is nested, because a claim has a field called "kind" as well
+    line = json.dumps({"kind": kind, "record": record}, ensure_ascii=False) + "\n"
     try:
-        os.write(handle, line.encode("utf-8"))
-    finally:
-        os.close(handle)
+        folder.mkdir(parents=True, exist_ok=True)
+        # one write to a file opened for appending: lines of two processes do not mix
+        handle = os.open(folder / RECORDS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            os.write(handle, line.encode("utf-8"))
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise CourseError(
+            f"cannot write to {folder / RECORDS} ({error.strerror}): "
+            "set COURSE_RUNS_DIR to a folder that you can write to"
+        ) from None
 
 
 def read_records(folder: Path, kind: str) -> list[dict]:
-    """The records of one kind in ``folder/records.jsonl``, oldest first; none without a file.
+    """Read the records of one kind from ``folder/records.jsonl``, oldest first.
 
-    A last line that is not complete (the process was killed while it wrote) is skipped.
+    Without that file there are none. An incomplete last line is skipped: the process was killed
+    while it wrote.
 
     Raises:
         CourseError: another line is damaged.
@@ -63,17 +105,86 @@ def read_records(folder: Path, kind: str) -> list[dict]:
     path = folder / RECORDS
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8").split("\n")
-    complete, found = lines[:-1], []  # what follows the last line break is empty or incomplete
-    for number, line in enumerate(complete, 1):
+    complete_lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
+    found = []
+    for number, line in enumerate(complete_lines, 1):
         try:
-            record = dict(json.loads(line))
-            matches = record.pop("kind") == kind
+            row = json.loads(line)
+            record = dict(row["record"])
+            row_kind = row["kind"]
         except (ValueError, TypeError, KeyError):
             raise CourseError(f"{path}, line {number} is damaged: delete the line") from None
-        if matches:
+        if row_kind == kind:
             found.append(record)
     return found
+
+
+@dataclass(frozen=True)
+class LessonResult:
+    """What one execution of a lesson measured: an entry of ``course.json`` or of results.
+
+    Results in ``data/results`` are those of lessons that passed. They lack the fields that have a
+    default.
+    """
+
+    name: str
+    time_s: float
+    peak_memory_bytes: int
+    claims: list[dict]  # each with CLAIM_FIELDS
+    runs: list[dict]  # each with RUN_FIELDS; newer ones also with "curve" and "settings"
+    status: str = "passed"  # "failed", or "skipped" where the result is that of an earlier run
+    reason: str = ""  # why it failed or was skipped
+    cells_s: list[float] = field(default_factory=list)  # seconds of each cell
+    over_budget: bool = False
+    commit: str | None = None
+    key: str = ""  # `Plan.key` of what passed; an empty one is executed again
+
+    def to_json(self) -> dict:
+        """The entry as it is written into ``course.json``."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, entry: object) -> "LessonResult":
+        """Read an entry, and judge whether it is complete. Unknown fields are left out.
+
+        Raises:
+            CourseError: the entry is damaged. The caller adds which file, and what to do.
+        """
+        if not isinstance(entry, dict):
+            raise CourseError("an entry of a lesson is not a dictionary")
+        damage = (
+            _find_damaged_field(entry)
+            or _find_damaged_record(entry["claims"], CLAIM_FIELDS)
+            or _find_damaged_record(entry["runs"], RUN_FIELDS)
+        )
+        if damage:
+            raise CourseError(f"{entry.get('name', 'a lesson')}: {damage}")
+        return cls(**{f.name: entry[f.name] for f in fields(cls) if f.name in entry})
+
+
+def _find_damaged_field(entry: dict) -> str:
+    """Which field of a lesson's entry is missing or has a wrong type; empty if none."""
+    for about in fields(LessonResult):
+        required = about.default is MISSING and about.default_factory is MISSING
+        if about.name in entry:
+            if not isinstance(entry[about.name], FIELD_TYPES[about.name]):
+                return f"{about.name!r} has the wrong type"
+        elif required:
+            return f"no {about.name!r}"
+    if entry.get("status", "passed") not in STATUSES:
+        return f"no status {entry['status']!r}"
+    return ""
+
+
+def _find_damaged_record(records: Sequence[object], names: Sequence[str]) -> str:
+    """What the first incomplete claim or run lacks; empty if all are complete."""
+    for record in records:
+        if not isinstance(record, dict):
+            return "a claim or a run is not a dictionary"
+        for name in names:
+            if name not in record:
+                return f"a claim or a run has no {name!r}"
+    return ""
 
 
 def read_file(path: Path) -> dict:
@@ -89,7 +200,7 @@ def read_file(path: Path) -> dict:
 
 
 def list_results(folder: Path = RESULTS) -> list[str]:
-    """The names of all results of lessons in ``folder``; files about anything else are no such.
+    """The names of all results of lessons in ``folder``. Other JSON files are skipped.
 
     Raises:
         CourseError: a file there is damaged.
@@ -101,7 +212,7 @@ def read_results(name: str, folder: Path = RESULTS) -> dict:
     """What ``course run … --save-results name`` measured, with how, where and with which versions.
 
     ``["lessons"]`` has for each lesson its ``name``, ``time_s``, ``peak_memory_bytes``, ``claims``
-    and ``runs``; a run has what `course_utils.training.Run` says of it, and as ``curve`` for each
+    and ``runs``. A run has what `course_utils.training.Run` says of it, and as ``curve`` for each
     epoch the seconds since the start of the training and the accuracy on validation.
 
     Raises:
@@ -115,14 +226,13 @@ def read_results(name: str, folder: Path = RESULTS) -> dict:
             f"`course run --save-results {name}`"
         )
     results = read_file(path)
-    try:
-        complete = set(results) >= ABOUT and all(
-            {"name", "claims", "runs"} <= set(x) for x in results["lessons"]
-        )
-    except (KeyError, TypeError):
-        complete = False
-    if not complete:
+    if not set(results) >= ABOUT or not isinstance(results.get("lessons"), list):
         raise CourseError(f"{path} holds no results of lessons: {CURE}")
+    try:
+        for entry in results["lessons"]:
+            LessonResult.from_json(entry)
+    except CourseError as error:
+        raise CourseError(f"{path} is damaged ({error}): {CURE}") from None
     return results
 
 

@@ -2,10 +2,9 @@
 
 import errno
 import math
-import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -13,9 +12,12 @@ from rich.table import Column, Table
 
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
-from course_utils.tools.run.lessons import find_lessons, format_lesson_map
-from course_utils.tools.run.lessons import select_lessons as select
+from course_utils.tools.run.lessons import find_lessons, format_lesson_map, select_lessons
 from course_utils.tools.teach import commands
+
+if TYPE_CHECKING:  # these imports take seconds, so each command makes its own
+    from course_utils.config import Config
+    from course_utils.tools.run.record import CourseResult
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 console = Console(highlight=False)
@@ -23,9 +25,17 @@ Profile = Annotated[str, typer.Option(help="smoke, quick or full")]
 Build = Annotated[Path, typer.Option(help="folder for all that is made")]
 DEFAULT_BUILD = ROOT / "build"
 USERS_ERRORS = (  # of the disk, or of a path that the user named
-    *(errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT, errno.ENOENT, errno.ENOTDIR),
-    *(errno.EEXIST, errno.EISDIR, errno.EPERM),
+    errno.ENOSPC,
+    errno.EACCES,
+    errno.EROFS,
+    errno.EDQUOT,
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EEXIST,
+    errno.EISDIR,
+    errno.EPERM,
 )
+STATUS_COLOURS = {"passed": "green", "failed": "red", "skipped": "yellow"}
 
 
 @app.callback()
@@ -35,7 +45,7 @@ def course() -> None:
 
 @app.command()
 def doctor() -> None:
-    """Is this machine ready? One line a check, with the cure where something is missing."""
+    """Is this machine ready? One line per check, with the fix where something is missing."""
     from course_utils.environment import check_environment
 
     ready = True
@@ -65,6 +75,45 @@ def list_lessons(
     console.print(table)
 
 
+def _load_run_config(profile: str, dataset: str, first_seed: int | None) -> "Config":
+    """The settings of a run. A folder of images gets its whole path: lessons run elsewhere."""
+    from course_utils.config import load_config
+    from course_utils.data.sources import NAMED
+
+    config = load_config(profile, dataset=dataset, first_seed=first_seed)
+    if config.dataset not in NAMED and Path(config.dataset).is_dir():
+        return config.replace(dataset=str(Path(config.dataset).resolve()))
+    return config
+
+
+def _check_run_options(
+    config: "Config", parameters: dict, store: bool, results_name: str | None
+) -> None:
+    """Reject ``--store`` and ``--save-results`` where the outputs would not be comparable.
+
+    Raises:
+        CourseError: with the option at fault.
+    """
+    from course_utils.results import RESULTS
+    from course_utils.tools.run.save_results import check_name
+
+    if store and (config.profile, config.dataset, config.first_seed) != ("quick", "shapes", 0):
+        raise CourseError("--store keeps outputs of the quick profile on shapes from seed 0 only")
+    if results_name is not None:
+        check_name(results_name, RESULTS)
+        if parameters:
+            raise CourseError("--save-results keeps what lessons do as they are: run without -p")
+
+
+def _print_outcome(course: "CourseResult") -> None:
+    table = Table("lesson", "status", "time (s)", "where and why", box=None)
+    for result in course.lessons:
+        status = f"[{STATUS_COLOURS[result.status]}]{result.status}[/]"
+        reason = result.reason.replace("[", r"\[")
+        table.add_row(result.name, status, f"{result.time_s:.0f}", reason)
+    console.print(table)
+
+
 @app.command()
 def run(
     lessons: Annotated[
@@ -80,57 +129,46 @@ def run(
     time_limit: Annotated[float, typer.Option(help="minutes for one lesson")] = 30,
     force: Annotated[bool, typer.Option(help="execute unchanged lessons too")] = False,
     store: Annotated[bool, typer.Option(help="write the outputs into notebooks/")] = False,
-    save_results: Annotated[
-        str | None, typer.Option(help="name: keep what was measured in data/results/")
+    results_name: Annotated[
+        str | None,
+        typer.Option("--save-results", help="name: keep what was measured in data/results/"),
     ] = None,
 ) -> None:
     """Execute lessons; finished ones are kept, unchanged ones skipped, failing ones reported."""
     found = find_lessons()
-    chosen = select(lessons or [], found)
+    chosen = select_lessons(lessons or [], found)
     if not 0 < time_limit < math.inf:
         raise CourseError(f"--time-limit {time_limit}: give minutes above 0")
 
-    from course_utils.config import load_config
-    from course_utils.data.sources import NAMED
-    from course_utils.results import RESULTS
     from course_utils.tools.interrupts import ending_on_interrupt
-    from course_utils.tools.run import save_results as results
     from course_utils.tools.run.plan import Plan, parse_parameters
     from course_utils.tools.run.runner import run_lessons
-    from course_utils.tools.run.store_outputs import store_outputs
 
     parameters = parse_parameters(parameter or [])
-    config = load_config(profile, dataset=dataset, first_seed=first_seed)
-    if config.dataset not in NAMED and Path(config.dataset).is_dir():
-        config = config.replace(dataset=str(Path(config.dataset).resolve()))  # they run elsewhere
-    if store and (config.profile, config.dataset, config.first_seed) != ("quick", "shapes", 0):
-        raise CourseError("--store keeps outputs of the quick profile on shapes from seed 0 only")
-    if save_results is not None:
-        results.check_name(save_results, RESULTS)
-        if parameters:
-            raise CourseError("--save-results keeps what lessons do as they are: run without -p")
+    config = _load_run_config(profile, dataset, first_seed)
+    _check_run_options(config, parameters, store, results_name)
     plan = Plan(config, build.resolve(), time_limit * 60, force, parameters)
     interrupted = "course: interrupted; finished lessons are kept, run again to go on"
     with ending_on_interrupt(console, interrupted):
         course = run_lessons(chosen, plan, console, found)
-    table = Table("lesson", "status", "time (s)", "where and why", box=None)
-    for entry in course["lessons"]:
-        status = {"passed": "green", "failed": "red", "skipped": "yellow"}[entry["status"]]
-        row = (f"[{status}]{entry['status']}[/]", f"{entry['time_s']:.0f}")
-        table.add_row(entry["name"], *row, entry["reason"].replace("[", r"\["))
-    console.print(table)
-    entries = {entry["name"]: entry for entry in course["lessons"]}
-    if any(entries[lesson.name]["status"] == "failed" for lesson in chosen):
-        if store or save_results:
+    _print_outcome(course)
+    results = {lesson: course.find(lesson.name) for lesson in chosen}
+    if any(result.status == "failed" for result in results.values()):
+        if store or results_name:
             console.print("a lesson failed: nothing is stored or saved", style="red")
         raise typer.Exit(1)
     if store:
-        for lesson in chosen:
-            store_outputs(lesson, plan.output_path(lesson), entries[lesson.name])
-    if save_results:
-        measured = results.collect_results(save_results, course, chosen, found, config)
-        saved = results.save_results(measured, RESULTS)
-        console.print(f"results: {saved}", soft_wrap=True)
+        from course_utils.tools.run.store_outputs import store_outputs
+
+        for lesson, result in results.items():
+            store_outputs(lesson, plan.output_path(lesson), result)
+    if results_name:
+        from course_utils.results import RESULTS
+        from course_utils.tools.run.save_results import collect_results, save_results
+
+        measured = collect_results(results_name, course, chosen, found, config)
+        path = save_results(measured, RESULTS)
+        console.print(f"results: {path}", soft_wrap=True)
 
 
 @app.command()
@@ -157,24 +195,24 @@ def report(
     console.print(f"report: {page}", soft_wrap=True)
 
 
-@app.command()
-def pretrain(
+@app.command("pretrain")
+def pretrain_backbone(
+    images: Annotated[Path, typer.Option(help="folder with Tiny ImageNet (train/, val/)")],
     seed: Annotated[
         int, typer.Option(help="of weights, order and augmentation", min=0, max=2**32 - 1)
     ] = 0,
 ) -> None:
-    """Make the pretrained backbone again, in place of the one in data/weights (git keeps that)."""
-    from course_utils.models.backbone import WEIGHTS
-    from course_utils.tools import pretrain as pretraining
+    """Make the pretrained backbone in data/weights again (git keeps the old one)."""
+    from course_utils.models import backbone
+    from course_utils.tools import pretrain
     from course_utils.tools.interrupts import ending_on_interrupt
 
-    os.environ.setdefault("COURSE_RUNS_DIR", str(DEFAULT_BUILD / "pretrain"))
     interrupted = "course: interrupted; the backbone is the one that was there"
     with ending_on_interrupt(console, interrupted):
-        about = pretraining.pretrain(WEIGHTS, seed, pretraining.RECIPE)
+        about = pretrain.pretrain(images, backbone.WEIGHTS, seed)
     console.print(
-        f"{about['model']}, {about['data']} images: {100 * about['val_accuracy']:.2f} % of the "
-        f"validation images in {about['time_s']:.0f} s → {WEIGHTS}",
+        f"{about['model']}: {100 * about['val_accuracy']:.2f} % of the validation images in "
+        f"{about['time_s']:.0f} s → {backbone.WEIGHTS}",
         soft_wrap=True,
     )
 

@@ -42,8 +42,8 @@ def test_lesson_runs_without_network_in_an_empty_folder(
     images = write_images(tmp_path_factory.mktemp("mine"), ("bird", "cat", "dog"), count=30)
     monkeypatch.chdir(tmp_path)
     entry = run_smoke(LESSONS[notebook_path], tmp_path, offline_environment, dataset=str(images))
-    assert entry["status"] == "passed", entry["reason"]
-    assert all(claim["holds"] for claim in entry["claims"] if claim["kind"] == "identity")
+    assert entry.status == "passed", entry.reason
+    assert all(claim["holds"] for claim in entry.claims if claim["kind"] == "identity")
     assert (tmp_path / "out" / notebook_path.name).exists()
     assert sorted(os.listdir(tmp_path)) == ["out", "work"]
 
@@ -80,7 +80,7 @@ def test_checked_outputs_come_out_again(notebook_path, offline_environment, tmp_
 def test_the_lesson_on_dali_says_where_it_is_absent(tmp_path):
     [lesson] = [lesson for path, lesson in LESSONS.items() if path.stem == "11_dali"]
     entry = run_smoke(lesson, tmp_path, {"PYTHONPATH": str(ROOT / "tests" / "no_dali")})
-    assert entry["status"] == "passed", entry["reason"]
+    assert entry.status == "passed", entry.reason
     cells = nbformat.read(tmp_path / "out" / "11_dali.ipynb", as_version=4).cells
     outputs = [output for cell in cells for output in cell.get("outputs", [])]
     printed = "".join(output.get("text", "") for output in outputs)
@@ -92,4 +92,4 @@ def test_lessons_run_on_real_images(notebook_path, cifar_folder, tmp_path, offli
     entry = run_smoke(
         LESSONS[notebook_path], tmp_path, offline_environment, dataset=str(cifar_folder)
     )
-    assert entry["status"] == "passed", entry["reason"]
+    assert entry.status == "passed", entry.reason

@@ -12,7 +12,7 @@ import time
 import psutil
 import pytest
 
-from course_utils import results as references
+from course_utils import results
 from course_utils.files import write_atomically
 from course_utils.results import list_results, read_results
 from course_utils.tools import cli
@@ -35,9 +35,9 @@ def course(monkeypatch, capsys, school):
             status = stop.code or 0
         return status, *capsys.readouterr()
 
-    results = school.notebooks.with_name("results")
-    monkeypatch.setattr(references, "RESULTS", results)
-    write_atomically(results / "other.json", "{}")
+    folder = school.notebooks.with_name("results")
+    monkeypatch.setattr(results, "RESULTS", folder)
+    write_atomically(folder / "other.json", "{}")
     school.write("00_start_here", "print('fine')")
     school.write("01_baseline", "print('fine')")
     return run
@@ -95,7 +95,7 @@ def test_full_disk_in_the_middle_is_one_line(course, monkeypatch):
             raise OSError(28, "No space left on device", "course.json")
         write_atomically(path, text)
 
-    monkeypatch.setattr("course_utils.tools.run.runner.write_atomically", refuse_the_result)
+    monkeypatch.setattr("course_utils.tools.run.record.write_atomically", refuse_the_result)
     assert_one_line(course("run", "--profile", "smoke"), "No space left on device")
 
 
@@ -127,6 +127,22 @@ def test_a_failed_lesson_is_exit_status_1_and_named_in_the_table(course, school)
 
 def test_report_without_a_run(course):
     assert_one_line(course("report", "--profile", "smoke"), "run the lessons first")
+
+
+def test_results_are_not_stored_or_saved_from_a_damaged_record(course, school):
+    """An entry without its cost is no entry: the lesson is executed again."""
+    assert course("run", "--profile", "smoke")[0] == 0
+    path = school.build / "smoke" / "course.json"
+    content = json.loads(path.read_text())
+    del content["lessons"][0]["time_s"]
+    path.write_text(json.dumps(content))
+    assert_one_line(
+        course("report", "--profile", "smoke"), r"no 'time_s'\): run course run --force"
+    )
+    status, out, _ = course("run", "--profile", "smoke")
+    assert status == 0
+    assert "01_baseline: unchanged since it passed, skipped" in out
+    assert "00_start_here: unchanged" not in out
 
 
 def test_report_of_a_damaged_file(course, school):
@@ -174,22 +190,22 @@ def test_results_are_saved_with_how_and_where(course, school, tmp_path):
     status, out, _ = course(*command, "--save-results", "mine_2")
     assert status == 0
     assert "mine_2.json" in out
-    results = read_results("mine_2", references.RESULTS)
-    assert results["command"] == (
+    saved = read_results("mine_2", results.RESULTS)
+    assert saved["command"] == (
         "course run 01 --profile smoke --dataset 'my images' --first-seed 7 --save-results mine_2"
     )
-    assert results["dataset"] == "my images (folder)"
-    (lesson,) = results["lessons"]
+    assert saved["dataset"] == "my images (folder)"
+    (lesson,) = saved["lessons"]
     assert lesson["name"] == "01_baseline"
     assert lesson["claims"][0]["text"] == "a < b"
-    text = (references.RESULTS / "mine_2.json").read_text()
+    text = (results.RESULTS / "mine_2.json").read_text()
     assert str(tmp_path) not in text
     assert course(*command, "--save-results", "again")[1].count("skipped") >= 1
-    assert read_results("again", references.RESULTS)["lessons"] == results["lessons"]
+    assert read_results("again", results.RESULTS)["lessons"] == saved["lessons"]
     assert (
         course(*command, "--force", "--save-results", "again")[0] == 0
     )  # takes the old one's place
-    assert list_results(references.RESULTS) == ["again", "mine_2"]
+    assert list_results(results.RESULTS) == ["again", "mine_2"]
 
 
 def test_results_of_a_failed_lesson_are_not_saved(course, school):
@@ -197,10 +213,10 @@ def test_results_of_a_failed_lesson_are_not_saved(course, school):
     status, out, _ = course("run", "--profile", "smoke", "--save-results", "mine")
     assert status == 1
     assert "a lesson failed: nothing is stored or saved" in out
-    assert list_results(references.RESULTS) == []
+    assert list_results(results.RESULTS) == []
     status, out, _ = course("run", "00", "--profile", "smoke", "--save-results", "mine")
     assert status == 0  # the lesson that failed was not chosen
-    assert [x["name"] for x in read_results("mine", references.RESULTS)["lessons"]] == [
+    assert [x["name"] for x in read_results("mine", results.RESULTS)["lessons"]] == [
         "00_start_here"
     ]
 

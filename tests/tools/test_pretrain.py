@@ -91,9 +91,7 @@ def test_the_command_says_what_came_out(images, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     "damage", ["no such folder", "an empty folder", "no annotations", "a broken image"]
 )
-def test_a_wrong_folder_is_one_line_and_leaves_the_backbone(
-    damage, tmp_path, monkeypatch, capsys
-):
+def test_a_wrong_folder_is_one_line_and_leaves_the_backbone(damage, tmp_path, monkeypatch, capsys):
     folder = tmp_path / "images"
     if damage == "an empty folder":
         folder.mkdir()

@@ -1,8 +1,11 @@
+import json
+
 import numpy as np
 import pytest
 import torch
 
 from course_utils.claims import CLAIM_MIME, ClaimError, claim
+from course_utils.results import read_records
 
 
 @pytest.fixture
@@ -32,6 +35,17 @@ def test_a_false_effect_is_shown_and_recorded(shown):
     assert repr(shown[0]).startswith("✗ not here: it helps")
 
 
+def test_claims_are_recorded_in_their_order_false_ones_too(shown, tmp_path, monkeypatch):
+    monkeypatch.setenv("COURSE_RUNS_DIR", str(tmp_path))
+    claim("it helps", False, value=-0.5, kind="effect")
+    with pytest.raises(ClaimError):
+        claim("one is two", False)
+    claim("it helps", False, value=-0.5, kind="effect")
+    recorded = read_records(tmp_path, "claim")
+    assert recorded == [displayed.record for displayed in shown]
+    assert [record["kind"] for record in recorded] == ["effect", "identity", "effect"]
+
+
 @pytest.mark.parametrize("false", [torch.tensor(False), np.bool_(False), 0, None, ""])
 def test_whatever_is_false_does_not_hold(shown, false):
     with pytest.raises(ClaimError):
@@ -40,11 +54,19 @@ def test_whatever_is_false_does_not_hold(shown, false):
 
 @pytest.mark.parametrize(
     ("value", "stored"),
-    [(np.float32(0.5), 0.5), (np.int64(3), 3), (torch.Size([2]), "torch.Size([2])")],
+    [
+        (np.float32(0.5), 0.5),
+        (np.int64(3), 3),
+        (torch.Size([2]), "torch.Size([2])"),
+        (float("inf"), "inf"),
+        (-np.float32("inf"), "-inf"),
+        (float("nan"), "nan"),
+    ],
 )
 def test_values_become_json(shown, value, stored):
     claim("value", True, value=value)
     assert shown[0].record["value"] == stored
+    json.dumps(shown[0].record, allow_nan=False)
 
 
 def test_text_is_escaped_in_html(shown):

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import subprocess
 import sys
@@ -6,7 +7,14 @@ import numpy as np
 import pytest
 
 from course_utils.errors import CourseError
-from course_utils.results import list_results, read_results, values_by_arm
+from course_utils.results import (
+    FIELD_TYPES,
+    RUN_FIELDS,
+    LessonResult,
+    list_results,
+    read_results,
+    values_by_arm,
+)
 
 
 def make_run(arm, seed, accuracy):
@@ -29,8 +37,17 @@ def test_results_are_listed_and_other_files_are_not(tmp_path):
 ABOUT = dict.fromkeys(["command", "dataset", "first_seed", "hardware", "versions", "commit"], "")
 
 
+LESSON = {
+    "name": "01_a",
+    "time_s": 1.5,
+    "peak_memory_bytes": 10**9,
+    "claims": [{"text": "a < b", "kind": "effect", "holds": True, "value": None}],
+    "runs": [dict.fromkeys(RUN_FIELDS, 0)],
+}
+
+
 def test_results_come_back_as_they_were_written(tmp_path):
-    results = ABOUT | {"name": "a", "lessons": [{"name": "01_a", "claims": [], "runs": []}]}
+    results = ABOUT | {"name": "a", "lessons": [LESSON]}
     write(tmp_path, "a", results)
     assert read_results("a", tmp_path) == results
 
@@ -52,12 +69,76 @@ def test_a_damaged_file_is_named_with_its_cure(tmp_path, content):
 
 @pytest.mark.parametrize(
     "content",
-    [{}, {"lessons": []}, ABOUT | {"lessons": 3}, ABOUT | {"lessons": [{"name": "01_a"}]}],
+    [{}, {"lessons": []}, ABOUT | {"lessons": 3}],
 )
 def test_a_file_without_lessons_is_no_result(tmp_path, content):
     write(tmp_path, "a", content)
     with pytest.raises(CourseError, match="holds no results of lessons"):
         read_results("a", tmp_path)
+
+
+def test_results_with_a_damaged_lesson_say_which_and_what_is_missing(tmp_path):
+    write(tmp_path, "a", ABOUT | {"lessons": [LESSON, {"name": "02_b"}]})
+    with pytest.raises(CourseError, match=r"a\.json is damaged \(02_b: no 'time_s'\): restore it"):
+        read_results("a", tmp_path)
+
+
+def test_the_result_of_a_lesson_comes_back_as_it_was_written():
+    result = LessonResult(
+        "01_a",
+        time_s=2,
+        peak_memory_bytes=3,
+        claims=LESSON["claims"],
+        runs=LESSON["runs"],
+        status="failed",
+        reason="cell 1",
+        cells_s=[0.5, 1.5],
+        over_budget=True,
+        commit="abc",
+        key="123",
+    )
+    assert LessonResult.from_json(json.loads(json.dumps(result.to_json()))) == result
+    kept = LessonResult.from_json(LESSON | {"field of a later version": 1})
+    assert kept.to_json().items() >= LESSON.items()
+    assert (kept.status, kept.key, kept.commit) == ("passed", "", None)
+
+
+@pytest.mark.parametrize("name", sorted(LESSON))
+def test_a_result_without_a_field_is_damaged(name):
+    entry = {key: value for key, value in LESSON.items() if key != name}
+    with pytest.raises(CourseError, match=f"no '{name}'$") as caught:
+        LessonResult.from_json(entry)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        ({"time_s": "fast"}, "01_a: 'time_s' has the wrong type"),
+        ({"time_s": None}, "'time_s' has the wrong type"),
+        ({"name": 3}, "'name' has the wrong type"),
+        ({"claims": {}}, "'claims' has the wrong type"),
+        ({"key": None}, "'key' has the wrong type"),
+        ({"status": "fine"}, "no status 'fine'"),
+        ({"claims": ["a < b"]}, "a claim or a run is not a dictionary"),
+        ({"claims": [{"text": "a < b"}]}, "a claim or a run has no 'kind'"),
+        ({"runs": [{"comparison": "c"}]}, "a claim or a run has no 'arm'"),
+    ],
+)
+def test_a_damaged_result_says_what_is_wrong(damage, sentence):
+    with pytest.raises(CourseError, match=sentence) as caught:
+        LessonResult.from_json(LESSON | damage)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("entry", [None, [], "01_a", 3])
+def test_a_result_that_is_no_dictionary_is_damaged(entry):
+    with pytest.raises(CourseError, match="is not a dictionary"):
+        LessonResult.from_json(entry)
+
+
+def test_every_field_of_a_result_has_a_type():
+    assert set(FIELD_TYPES) == {about.name for about in dataclasses.fields(LessonResult)}
 
 
 def test_values_are_paired_by_seed_whatever_the_order():

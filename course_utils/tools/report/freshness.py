@@ -34,7 +34,8 @@ def summarize_tests(junit: Path) -> dict:
         junit: what pytest wrote with ``--junitxml``; a file that is missing or cut off says that
             the tests did not come to their end.
     """
-    counts, failures = {"passed": 0, "failed": 0, "skipped": 0}, []
+    counts = {"passed": 0, "failed": 0, "skipped": 0}
+    failures = []
     try:
         cases = list(ET.parse(junit).iter("testcase"))
     except (OSError, ET.ParseError):

@@ -13,7 +13,13 @@ from pathlib import Path
 from course_utils.data.shape_outlines import SHAPE_SETS
 from course_utils.errors import CourseError
 from course_utils.files import write_atomically
-from course_utils.results import list_results, read_file, read_results, values_by_arm
+from course_utils.results import (
+    LessonResult,
+    list_results,
+    read_file,
+    read_results,
+    values_by_arm,
+)
 from course_utils.tools.run.lessons import Lesson, escape_cell
 from course_utils.training.compare import paired_difference
 from course_utils.training.run import seconds_to
@@ -40,7 +46,8 @@ def read_result_sets(folder: Path) -> list[dict]:
 
 
 def _describe_arm(headline: dict, runs: Sequence[dict]) -> tuple[str, str]:
-    comparison, arm = headline["comparison"], headline["arm"]
+    comparison = headline["comparison"]
+    arm = headline["arm"]
     values = values_by_arm([run for run in runs if run["comparison"] == comparison])
     baseline = next(iter(values), None)
     found = paired_difference(values[baseline], values[arm])
@@ -57,33 +64,39 @@ def _describe_claim(headline: dict, claims: Sequence[dict]) -> tuple[str, str]:
     return claim["text"], measured + ("" if claim["value"] is None else f" ({claim['value']})")
 
 
-def _describe(headline: dict, entry: dict) -> tuple[str, str] | None:
+def _describe(headline: dict, result: LessonResult) -> tuple[str, str] | None:
     """What a headline is about and what was measured, or None where a lesson did not do it."""
     try:
         if "claim" in headline:
-            return _describe_claim(headline, entry["claims"])
-        return _describe_arm(headline, entry["runs"])
+            return _describe_claim(headline, result.claims)
+        return _describe_arm(headline, result.runs)
     except (KeyError, ValueError):  # no such claim, comparison or arm, or no seed in common
         return None
 
 
+def _find_result(lesson: Lesson, results: dict) -> LessonResult | None:
+    found = [LessonResult.from_json(entry) for entry in results["lessons"]]
+    return next((result for result in found if result.name == lesson.name), None)
+
+
 def _make_row(lesson: Lesson, headline: dict, sets: Sequence[dict]) -> str:
-    entries = [[x for x in results["lessons"] if x["name"] == lesson.name] for results in sets]
-    found = [_describe(headline, entry[0]) if entry else None for entry in entries]
-    if any(entries) and not any(found):
+    measured = [_find_result(lesson, results) for results in sets]
+    found = [_describe(headline, result) if result else None for result in measured]
+    if any(measured) and not any(found):
         raise CourseError(
             f"{lesson.name}: no results have anything for its headline {headline}: correct it in "
             "the notebook's metadata, or save the results again"
         )
     own = next((what for what, _ in filter(None, found)), headline.get("claim"))
     what = headline.get("label") or own or headline.get("arm", "")
-    measured = [cell[1] if cell else "–" for cell in found]
+    cells = [cell[1] if cell else "–" for cell in found]
     link = f"[{lesson.name}](notebooks/{lesson.path.name})"
-    return f"| {' | '.join([link, *map(escape_cell, [what, *measured])])} |"
+    return f"| {' | '.join([link, *map(escape_cell, [what, *cells])])} |"
 
 
-def _describe_provenance(results: dict) -> str:
-    hardware, versions = results["hardware"], results["versions"]
+def _format_provenance(results: dict) -> str:
+    hardware = results["hardware"]
+    versions = results["versions"]
     packages = ", ".join(f"{name} {versions[name]}" for name in ("torch", "lightning"))
     return (
         f"- `{results['name']}`: `{results['command']}`; data {results['dataset']}, seeds from "
@@ -94,7 +107,7 @@ def _describe_provenance(results: dict) -> str:
 
 
 def format_headlines(lessons: Sequence[Lesson], sets: Sequence[dict]) -> str:
-    """Table and provenance in Markdown: a row a headline, a column a set of results.
+    """Table and provenance in Markdown: one row per headline, one column per set of results.
 
     Raises:
         CourseError: a headline that no results of its lesson know.
@@ -104,11 +117,11 @@ def format_headlines(lessons: Sequence[Lesson], sets: Sequence[dict]) -> str:
     names = [f"`{results['name']}`" for results in sets]
     rows = [_make_row(x, headline, sets) for x in lessons for headline in x.headline]
     head = [f"| {' | '.join(['lesson', 'what', *names])} |", "|---" * (2 + len(sets)) + "|"]
-    return "\n".join([*head, *rows, "", *map(_describe_provenance, sets)])
+    return "\n".join([*head, *rows, "", *map(_format_provenance, sets)])
 
 
 def format_race(race: dict) -> str:
-    """Who reaches the accuracy at which a published recipe ends, and when, in one sentence."""
+    """One sentence on when both recipes reach the final accuracy of the published one."""
     theirs, ours = (
         statistics.median(seconds_to(race["goal"], curve) for curve in race["curves"][who])
         for who in ("published", "ours")

@@ -1,7 +1,6 @@
 """``course report``: one static, self-contained page from ``course.json``."""
 
 import io
-import json
 from itertools import groupby
 from pathlib import Path
 
@@ -9,10 +8,10 @@ import jinja2
 import matplotlib
 from markupsafe import Markup
 
-from course_utils.errors import CourseError
 from course_utils.files import write_atomically
-from course_utils.results import values_by_arm
+from course_utils.results import LessonResult, values_by_arm
 from course_utils.tools.report.freshness import read_freshness
+from course_utils.tools.run.record import COURSE_FILE, read_course
 from course_utils.training.compare import METRICS
 
 __all__ = ["write_report"]
@@ -36,26 +35,20 @@ def _draw_comparison(name: str, runs: list[dict]) -> Markup:
     return Markup(drawn.getvalue()[drawn.getvalue().index("<svg") :])
 
 
-def _prepare_lesson(entry: dict) -> dict:
-    named = [run for run in entry["runs"] if run["comparison"]]
+def _draw_comparisons(result: LessonResult) -> list[Markup]:
+    """One plot for each comparison of a lesson."""
+    named = [r for r in result.runs if r["comparison"] and "val_accuracy" in r["metrics"]]
     groups = groupby(sorted(named, key=lambda r: r["comparison"]), key=lambda r: r["comparison"])
-    plots = [_draw_comparison(name, list(runs)) for name, runs in groups]
-    return entry | {"plots": plots}
+    return [_draw_comparison(name, list(runs)) for name, runs in groups]
 
 
 def write_report(folder: Path) -> Path:
     """Read ``folder/course.json``, write ``folder/report.html`` and return its path.
 
     Raises:
-        CourseError: there is no run to report on.
+        CourseError: there is no run to report on, or its record is damaged.
     """
-    source = folder / "course.json"
-    try:
-        course = json.loads(source.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise CourseError(f"no {source}: run the lessons first, with course run") from None
-    except ValueError as error:
-        raise CourseError(f"{source} is damaged ({error}): run course run --force") from None
+    course = read_course(folder / COURSE_FILE)
     freshness = read_freshness()
     matplotlib.use("agg")
     from course_utils.plots import use_style
@@ -69,13 +62,10 @@ def write_report(folder: Path) -> Path:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    try:
-        page = environment.get_template("report.html").render(
-            course=course,
-            lessons=[_prepare_lesson(entry) for entry in course["lessons"]],
-            freshness=freshness,
-        )
-    except (KeyError, TypeError, jinja2.UndefinedError) as error:
-        raise CourseError(f"{source} is damaged (no {error}): run course run --force") from None
+    page = environment.get_template("report.html").render(
+        course=course,
+        plots={result.name: _draw_comparisons(result) for result in course.lessons},
+        freshness=freshness,
+    )
     write_atomically(folder / "report.html", page)
     return folder / "report.html"

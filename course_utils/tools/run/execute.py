@@ -1,6 +1,5 @@
-"""Execute one lesson with papermill and read back what it claims and what it trained."""
+"""Execute one lesson with papermill and read back its claims and its trainings."""
 
-import json
 import os
 import shutil
 import time
@@ -13,23 +12,13 @@ import papermill
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from papermill.exceptions import PapermillExecutionError
 
-from course_utils.claims import CLAIM_MIME
+from course_utils.errors import CourseError
+from course_utils.results import RUN_FIELDS, LessonResult, read_records
 from course_utils.tools.run.lessons import Lesson
 from course_utils.tools.run.peak_memory import PeakMemory
 
 __all__ = ["execute_lesson"]
 
-RUN_FIELDS = (
-    "comparison",
-    "arm",
-    "seed",
-    "metrics",
-    "time_s",
-    "images_per_s",
-    "trainable_parameters",
-    "parameters",
-    "saved_bytes",
-)
 OnCell = Callable[[int, int], None]  # (cells done, cells in all)
 
 
@@ -45,28 +34,26 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
         os.environ.update(before)
 
 
-def read_claims(notebook: nbformat.NotebookNode) -> list[dict]:
-    """The records that `course_utils.claims.claim` left in the outputs."""
-    return [
-        dict(output["data"][CLAIM_MIME])
-        for cell in notebook.cells
-        if cell.cell_type == "code"
-        for output in cell.outputs
-        if CLAIM_MIME in output.get("data", {})
-    ]
-
-
-def read_cell_times(notebook: nbformat.NotebookNode) -> list[float]:
+def _list_durations(notebook: nbformat.NotebookNode) -> list[float]:
     """Seconds that each cell of the lesson took; 0 for prose and for cells not reached."""
     own = [c for c in notebook.cells if "injected-parameters" not in c.metadata.get("tags", [])]
     return [round(cell.metadata.get("papermill", {}).get("duration") or 0, 2) for cell in own]
 
 
-def read_runs(folder: Path) -> list[dict]:
-    """The runs stored in ``folder``, in the order in which they ended."""
-    paths = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
-    rows = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
-    return [{key: row[key] for key in RUN_FIELDS} | {"curve": _read_curve(row)} for row in rows]
+def _read_runs(folder: Path) -> list[dict]:
+    """The trainings recorded in ``folder``, in the order in which they ended.
+
+    Raises:
+        CourseError: a record is damaged or incomplete.
+    """
+    runs = []
+    for row in read_records(folder, "run"):
+        missing = [key for key in RUN_FIELDS if key not in row]
+        if missing:
+            raise CourseError(f"a training was recorded without {missing[0]!r}")
+        kept = {key: row[key] for key in RUN_FIELDS}
+        runs.append(kept | {"settings": row.get("settings", {}), "curve": _read_curve(row)})
+    return runs
 
 
 def _read_curve(row: dict) -> list[list[float]]:
@@ -88,21 +75,59 @@ def execute_lesson(
     parameters: dict | None = None,
     time_limit_s: float,
     on_cell: OnCell = lambda done, total: None,
-) -> dict:
+) -> LessonResult:
     """Run a lesson's notebook from top to bottom in the empty folder ``work``.
 
     The executed notebook is moved to ``output`` when it is complete, or complete up to the cell
-    that failed; nothing half-written is ever found there.
+    that failed. A half-written notebook is never found there.
 
     Returns:
-        The lesson's entry in ``course.json``. A failure is an entry too, with its reason.
+        What the lesson measured. A failure is a result too, with its reason. It has the claims and
+        the trainings up to the failure, even if the kernel was killed.
     """
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     output.parent.mkdir(parents=True, exist_ok=True)
     partial = output.with_name(f".{output.name}")
-    total = len(lesson.read().cells) + bool(parameters)  # papermill adds a cell for them
+    runs = work / "runs"
+    variables = {"COURSE_PROGRESS": "0", "COURSE_RUNS_DIR": str(runs)} | environment
     start = time.monotonic()
+    with _environment(variables), PeakMemory() as memory:
+        reason = _execute(lesson, partial, work, parameters or {}, time_limit_s, on_cell)
+    cells_s = []
+    if partial.exists():
+        os.replace(partial, output)
+        cells_s = _list_durations(nbformat.read(output, as_version=4))
+    claims = []
+    trainings = []
+    try:
+        claims = read_records(runs, "claim")
+        trainings = _read_runs(runs)
+    except CourseError as error:  # the lesson itself has written into the file
+        reason = reason or str(error)
+    return LessonResult(
+        name=lesson.name,
+        status="failed" if reason else "passed",
+        reason=reason,
+        time_s=round(time.monotonic() - start, 2),
+        cells_s=cells_s,
+        peak_memory_bytes=memory.peak_bytes,
+        claims=claims,
+        runs=trainings,
+    )
+
+
+def _execute(
+    lesson: Lesson,
+    partial: Path,
+    work: Path,
+    parameters: dict,
+    time_limit_s: float,
+    on_cell: OnCell,
+) -> str:
+    """Execute the notebook and write it to ``partial``; returns why it failed, or nothing."""
+    total = len(lesson.read().cells) + bool(parameters)  # papermill adds a cell for them
+    end = time.monotonic() + time_limit_s
     position = 0
 
     def on_cell_start(cell: nbformat.NotebookNode, cell_index: int) -> None:
@@ -110,48 +135,31 @@ def execute_lesson(
         position = cell_index + 1
         on_cell(position, total)
 
-    variables = {"COURSE_PROGRESS": "0", "COURSE_RUNS_DIR": str(work / "runs")} | environment
-    reason = ""
-    with _environment(variables), PeakMemory() as memory:
-        try:
-            papermill.execute_notebook(
-                str(lesson.path),
-                str(partial),
-                parameters or {},
-                kernel_name="python3",
-                progress_bar=False,
-                cwd=str(work),
-                start_timeout=120,
-                extra_arguments=["--log-level=50"],  # what fails is in the reply
-                on_cell_start=on_cell_start,
-                timeout_func=lambda cell: max(1, start + time_limit_s - time.monotonic()),
-            )
-        except PapermillExecutionError as error:
-            reason = f"cell {position} of {total}: {_one_line(error.ename, error.evalue)}"
-        except CellTimeoutError:
-            reason = (
-                f"cell {position} of {total}: over the lesson's time limit of "
-                f"{time_limit_s / 60:.3g} minutes (raise it with --time-limit)"
-            )
-        except DeadKernelError:
-            reason = f"cell {position} of {total}: the kernel died (out of memory?)"
-        except RuntimeError as error:  # it did not even start
-            reason = _one_line("no kernel", str(error))
-    claims, cell_times = [], []
-    if partial.exists():
-        os.replace(partial, output)
-        executed = nbformat.read(output, as_version=4)
-        claims, cell_times = read_claims(executed), read_cell_times(executed)
-    return {
-        "name": lesson.name,
-        "status": "failed" if reason else "passed",
-        "reason": reason,
-        "time_s": round(time.monotonic() - start, 2),
-        "cells_s": cell_times,
-        "peak_memory_bytes": memory.peak_bytes,
-        "claims": claims,
-        "runs": read_runs(work / "runs"),
-    }
+    try:
+        papermill.execute_notebook(
+            str(lesson.path),
+            str(partial),
+            parameters,
+            kernel_name="python3",
+            progress_bar=False,
+            cwd=str(work),
+            start_timeout=120,
+            extra_arguments=["--log-level=50"],  # an error comes back in the kernel's reply
+            on_cell_start=on_cell_start,
+            timeout_func=lambda cell: max(1, end - time.monotonic()),
+        )
+    except PapermillExecutionError as error:
+        return f"cell {position} of {total}: {_one_line(error.ename, error.evalue)}"
+    except CellTimeoutError:
+        return (
+            f"cell {position} of {total}: over the lesson's time limit of "
+            f"{time_limit_s / 60:.3g} minutes (raise it with --time-limit)"
+        )
+    except DeadKernelError:
+        return f"cell {position} of {total}: the kernel died (out of memory?)"
+    except RuntimeError as error:  # it did not even start
+        return _one_line("no kernel", str(error))
+    return ""
 
 
 def _one_line(name: str, value: str) -> str:

@@ -21,7 +21,9 @@ class PeakMemory(threading.Thread):
 
     def __init__(self, interval_s: float = 1.0):
         super().__init__(daemon=True)
-        self.interval_s, self.peak_bytes, self._ended = interval_s, 0, threading.Event()
+        self.interval_s = interval_s
+        self.peak_bytes = 0
+        self._ended = threading.Event()
 
     def run(self) -> None:
         this = psutil.Process()

@@ -1,8 +1,7 @@
-"""What one ``course run`` was asked to do, and what of it an earlier run has already done."""
+"""What one ``course run`` was asked to do, and which lessons are already finished."""
 
 import ast
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +11,7 @@ from course_utils.data.sources import NAMED
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
 from course_utils.models.backbone import WEIGHTS
-from course_utils.results import RESULTS
+from course_utils.results import RESULTS, LessonResult
 from course_utils.tools.run.lessons import Lesson
 
 __all__ = ["Plan", "parse_parameters"]
@@ -77,15 +76,8 @@ class Plan:
     def output_path(self, lesson: Lesson) -> Path:
         return self.folder / lesson.path.name
 
-    def state_path(self, lesson: Lesson) -> Path:
-        return self.folder / "state" / f"{lesson.name}.json"
-
-    def load_state(self, lesson: Lesson) -> dict | None:
-        """The entry of an earlier run of the unchanged lesson that passed, or None."""
-        if not self.output_path(lesson).exists():
-            return None
-        try:
-            state = json.loads(self.state_path(lesson).read_text(encoding="utf-8"))
-            return dict(state["entry"]) if state["key"] == self.key(lesson) else None
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
+    def is_finished(self, lesson: Lesson, result: LessonResult | None) -> bool:
+        """Whether ``result``, of an earlier run, is still that of the lesson as it is now."""
+        if result is None or not self.output_path(lesson).exists():
+            return False
+        return result.key == self.key(lesson)

@@ -1,9 +1,9 @@
 """``course run``: execute lessons one after the other; resume, skip what is unchanged, report."""
 
-import json
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import filelock
@@ -17,9 +17,11 @@ from course_utils.data.shape_outlines import SHAPE_SETS
 from course_utils.errors import CourseError
 from course_utils.files import write_atomically
 from course_utils.measure.provenance import describe_hardware, read_commit, read_versions
+from course_utils.results import LessonResult
 from course_utils.tools.run.execute import execute_lesson
 from course_utils.tools.run.lessons import MEMORY_LIMIT_BYTES, Lesson
 from course_utils.tools.run.plan import Plan
+from course_utils.tools.run.record import COURSE_FILE, CourseResult, load_earlier, write_course
 
 __all__ = ["run_lessons"]
 
@@ -62,30 +64,32 @@ def _check_parameters(lessons: Sequence[Lesson], parameters: dict) -> None:
                 raise CourseError(f"{lesson.name} has no parameter {name!r}: it has {names}")
 
 
-def _judge(entry: dict, lesson: Lesson, config: Config) -> dict:
+def _judge(result: LessonResult, lesson: Lesson, config: Config) -> LessonResult:
     """Effect claims are promised for `quick` on the embedded data: there, a false one fails.
 
-    So is the budget of seconds, which other machines may need more than. The limit of memory holds
-    for every run but `full` ones and those on a GPU, whose libraries alone take gigabytes.
+    So is the budget of seconds; other machines may need more. The limit of memory holds for every
+    run but `full` ones and those on a GPU, whose libraries alone take gigabytes.
     """
-    broken = [c["text"] for c in entry["claims"] if c["kind"] == "effect" and not c["holds"]]
+    broken = [c["text"] for c in result.claims if c["kind"] == "effect" and not c["holds"]]
     promised = config.profile == "quick" and config.dataset == "shapes"
     limited = config.profile != "full" and not describe_hardware()["gpu"]
-    peak, limit = entry["peak_memory_bytes"], MEMORY_LIMIT_BYTES
     reason = ""
-    if limited and peak > limit:
-        reason = f"it held {peak / 2**30:.2f} GiB of memory, the limit is {limit / 2**30:g} GiB"
+    if limited and result.peak_memory_bytes > MEMORY_LIMIT_BYTES:
+        reason = (
+            f"it held {result.peak_memory_bytes / 2**30:.2f} GiB of memory, "
+            f"the limit is {MEMORY_LIMIT_BYTES / 2**30:g} GiB"
+        )
     elif promised and broken:
         reason = f"effect claim does not hold: {broken[0]}"
-    if entry["status"] == "passed" and reason:
-        entry = entry | {"status": "failed", "reason": reason}
-    return entry | {"over_budget": promised and entry["time_s"] > lesson.budget_s}
+    if result.status == "passed" and reason:
+        result = replace(result, status="failed", reason=reason)
+    return replace(result, over_budget=promised and result.time_s > lesson.budget_s)
 
 
 def run_lessons(
     chosen: Sequence[Lesson], plan: Plan, console: Console, lessons: Sequence[Lesson] = ()
-) -> dict:
-    """Execute ``chosen``; other ``lessons`` keep the entry of an earlier, unchanged run.
+) -> CourseResult:
+    """Execute ``chosen``; other ``lessons`` keep the result of an earlier, unchanged run.
 
     Writes ``<build>/<profile>/<lesson>.ipynb``, and ``course.json`` after every lesson.
 
@@ -98,48 +102,80 @@ def run_lessons(
     _check_parameters(chosen, plan.parameters)
     if plan.config.dataset not in SHAPE_SETS:
         load_data(plan.config)  # a fault in somebody's own data is one line now, not a traceback
-    course = {
-        "profile": plan.config.profile,
-        "dataset": plan.config.dataset,
-        "first_seed": plan.config.first_seed,
-        "hardware": describe_hardware(),
-        "versions": read_versions(),
-        "commit": read_commit(),
-    }
+    order = lessons or chosen
     with _claimed(plan.folder):
-        entries = _earlier_entries(plan, lessons or chosen, course)
-        for lesson in chosen:
-            if plan.force or plan.load_state(lesson) is None:
-                entry = _run_lesson(lesson, plan, console, chosen.index(lesson), len(chosen))
-                entries[lesson.name] = entry
-            else:
+        course = _start_course(plan, order)
+        for index, lesson in enumerate(chosen):
+            if not plan.force and plan.is_finished(lesson, course.find(lesson.name)):
                 console.print(f"{lesson.name}: unchanged since it passed, skipped")
-            order = [entries[x.name] for x in lessons or chosen if x.name in entries]
-            text = json.dumps(course | {"lessons": order}, indent=1)
-            write_atomically(plan.folder / "course.json", text)
-    return json.loads(text)
+            else:
+                course = _invalidate(course, lesson, plan)
+                result = _run_lesson(lesson, plan, console, index, len(chosen))
+                course = _with_result(course, result, order)
+            write_course(course, plan.folder / COURSE_FILE)
+    return course
 
 
-def _earlier_entries(plan: Plan, lessons: Sequence[Lesson], course: dict) -> dict[str, dict]:
-    """What earlier runs found: unchanged lessons as skipped, failed ones as they were."""
-    try:
-        earlier = json.loads((plan.folder / "course.json").read_text(encoding="utf-8"))
-        same = all(earlier[key] == course[key] for key in ("profile", "dataset", "first_seed"))
-        entries = {e["name"]: e for e in earlier["lessons"] if same and e["status"] == "failed"}
-    except (OSError, ValueError, KeyError, TypeError):
-        entries = {}
+def _start_course(plan: Plan, lessons: Sequence[Lesson]) -> CourseResult:
+    """The record before anything is executed, with what earlier runs found.
+
+    Unchanged lessons are in it as skipped, failed ones as they were.
+    """
+    course = CourseResult(
+        profile=plan.config.profile,
+        dataset=plan.config.dataset,
+        first_seed=plan.config.first_seed,
+        hardware=describe_hardware(),
+        versions=read_versions(),
+        commit=read_commit(),
+        lessons=[],
+    )
+    before = load_earlier(plan.folder / COURSE_FILE)
+    if before is None:
+        return course
+    found = {result.name: result for result in [*before.earlier, *before.lessons]}
+    kept = {}
     for lesson in lessons:
-        if (entry := plan.load_state(lesson)) is not None:
-            skipped = {"status": "skipped", "reason": "unchanged since it passed"}
-            entries[lesson.name] = entry | skipped
-    return entries
+        result = found.get(lesson.name)
+        if plan.is_finished(lesson, result):
+            reason = "unchanged since it passed"
+            kept[lesson.name] = replace(result, status="skipped", reason=reason)
+        elif result and result.status == "failed" and course.measured_alike(before):
+            kept[lesson.name] = result
+    rest = [result for name, result in found.items() if name not in kept and result.key]
+    return replace(course, lessons=list(kept.values()), earlier=rest)
 
 
-def _run_lesson(lesson: Lesson, plan: Plan, console: Console, index: int, count: int) -> dict:
+def _invalidate(course: CourseResult, lesson: Lesson, plan: Plan) -> CourseResult:
+    """Take back that ``lesson`` is finished, on the disk too, before it is executed again.
+
+    Its notebook will be replaced before its result is written. If the run is killed in between,
+    the next run must not take the new notebook for the one of the old result.
+    """
+    changed = replace(
+        course,
+        lessons=[replace(x, key="") if x.name == lesson.name else x for x in course.lessons],
+        earlier=[x for x in course.earlier if x.name != lesson.name],
+    )
+    if changed != course:
+        write_course(changed, plan.folder / COURSE_FILE)
+    return changed
+
+
+def _with_result(
+    course: CourseResult, result: LessonResult, lessons: Sequence[Lesson]
+) -> CourseResult:
+    """The record with a new result in its place among ``lessons``."""
+    found = {x.name: x for x in course.lessons} | {result.name: result}
+    return replace(course, lessons=[found[x.name] for x in lessons if x.name in found])
+
+
+def _run_lesson(
+    lesson: Lesson, plan: Plan, console: Console, index: int, count: int
+) -> LessonResult:
     config = plan.config
     head = f"[{index + 1}/{count}] {lesson.name}"
-    key = plan.key(lesson)  # before: whoever edits the lesson meanwhile has changed it
-    plan.state_path(lesson).unlink(missing_ok=True)
+    key = plan.key(lesson)  # now: the lesson may be edited while it runs
     known = lesson.time_s and config.profile == "quick"
     expected = f"of about {lesson.time_s:.0f} s" if known else ""
     columns = ("{task.description}", BarColumn(), "cell", MofNCompleteColumn(), TimeElapsedColumn())
@@ -150,11 +186,11 @@ def _run_lesson(lesson: Lesson, plan: Plan, console: Console, index: int, count:
 
         def on_cell(done: int, total: int) -> None:
             progress.update(task, completed=done, total=total)
-            if not console.is_terminal and done % 10 == 1:  # a log: now and then a line
+            if not console.is_terminal and done % 10 == 1:  # a log gets a line now and then
                 elapsed = f"{progress.tasks[0].elapsed or 0:.0f} s {expected}"
                 console.print(f"{head} · cell {done} of {total} · {elapsed}", soft_wrap=True)
 
-        entry = execute_lesson(
+        result = execute_lesson(
             lesson,
             plan.output_path(lesson),
             plan.folder / "work" / lesson.name,
@@ -167,12 +203,11 @@ def _run_lesson(lesson: Lesson, plan: Plan, console: Console, index: int, count:
             time_limit_s=plan.time_limit_s,
             on_cell=on_cell,
         )
-    entry = _judge(entry, lesson, config) | {"commit": read_commit()}
-    if entry["status"] == "passed":
-        state = {"key": key, "entry": entry}
-        write_atomically(plan.state_path(lesson), json.dumps(state))
-    console.print(f"{head}: {entry['status']} in {entry['time_s']:.0f} s", soft_wrap=True)
-    if entry["over_budget"]:
+    result = replace(_judge(result, lesson, config), commit=read_commit())
+    if result.status == "passed":
+        result = replace(result, key=key)
+    console.print(f"{head}: {result.status} in {result.time_s:.0f} s", soft_wrap=True)
+    if result.over_budget:
         over = f"{head}: over its budget of {lesson.budget_s} s"
         console.print(over, style="yellow", soft_wrap=True)
-    return entry
+    return result

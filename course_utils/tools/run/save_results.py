@@ -1,4 +1,4 @@
-"""``course run --save-results``: what one run measured, as a file that stays in the repository."""
+"""``course run --save-results``: write what one run measured into ``data/results``."""
 
 import json
 import re
@@ -9,21 +9,19 @@ from pathlib import Path
 from course_utils.config import PROFILES, Config
 from course_utils.errors import CourseError
 from course_utils.files import write_atomically
-from course_utils.results import list_results
+from course_utils.results import LessonResult, list_results
 from course_utils.tools.report.keep import name_data
 from course_utils.tools.run.lessons import Lesson
+from course_utils.tools.run.record import CourseResult
 
 __all__ = ["check_name", "collect_results", "save_results"]
 
-ABOUT = ("profile", "first_seed", "hardware", "versions")
-COST = ("name", "time_s", "peak_memory_bytes", "claims")
-
 
 def check_name(name: str, folder: Path) -> None:
-    """Refuse a name that is no file's, or that of a file in ``folder`` about something else.
+    """Reject an invalid file name, and the name of another kind of file in ``folder``.
 
     Raises:
-        CourseError: it is such a name.
+        CourseError: the name is one of these.
     """
     if not re.fullmatch(r"[\w-]+", name, re.ASCII):
         raise CourseError(f"--save-results {name}: use letters, digits, - and _ only")
@@ -51,59 +49,80 @@ def _format_command(
 
 def _shorten_run(run: dict) -> dict:
     metrics = {key: round(value, 5) for key, value in run["metrics"].items()}
-    rate = run["images_per_s"]
+    images_per_s = run["images_per_s"]
     return run | {
         "metrics": metrics,
         "time_s": round(run["time_s"], 3),
-        "images_per_s": None if rate is None else round(rate, 1),
+        "images_per_s": None if images_per_s is None else round(images_per_s, 1),
+    }
+
+
+def _shorten_lesson(entry: LessonResult) -> dict:
+    return {
+        "name": entry.name,
+        "time_s": entry.time_s,
+        "peak_memory_bytes": entry.peak_memory_bytes,
+        "claims": entry.claims,
+        "runs": [_shorten_run(run) for run in entry.runs],
     }
 
 
 def collect_results(
-    name: str, course: dict, chosen: Sequence[Lesson], lessons: Sequence[Lesson], config: Config
+    name: str,
+    course: CourseResult,
+    chosen: Sequence[Lesson],
+    lessons: Sequence[Lesson],
+    config: Config,
 ) -> dict:
     """The ``chosen`` lessons of ``course.json``, and how and on what they were measured."""
     names = {lesson.name for lesson in chosen}
-    entries = [entry for entry in course["lessons"] if entry["name"] in names]
+    entries = [entry for entry in course.lessons if entry.name in names]
     # lessons that were skipped as unchanged were measured at an earlier commit
-    commits = dict.fromkeys(entry["commit"] or "unknown" for entry in entries)
+    commits = dict.fromkeys(entry.commit or "unknown" for entry in entries)
     return {
         "name": name,
         "command": _format_command(chosen, lessons, config, name),
         "dataset": name_data(config.dataset),
-        **{key: course[key] for key in ABOUT},
+        "profile": course.profile,
+        "first_seed": course.first_seed,
+        "hardware": course.hardware,
+        "versions": course.versions,
         "commit": ", ".join(commits),
-        "lessons": [
-            {key: entry[key] for key in COST} | {"runs": [_shorten_run(r) for r in entry["runs"]]}
-            for entry in entries
-        ],
+        "lessons": [_shorten_lesson(entry) for entry in entries],
     }
 
 
-def _is_deep(value: object) -> bool:
-    """Whether there is a list of records in it."""
-    if isinstance(value, list):
-        return any(isinstance(item, dict) for item in value)
-    return isinstance(value, dict) and any(_is_deep(item) for item in value.values())
+def _format_list(lines: Sequence[str], indent: str) -> str:
+    if not lines:
+        return "[]"
+    joined = f",\n{indent} ".join(lines)
+    return f"[\n{indent} {joined}\n{indent}]"
 
 
-def _format_results(value: object, indent: str = "") -> str:
-    """JSON that is small and easy to compare: one claim, or one run, a line."""
-    if not _is_deep(value):
-        return json.dumps(value, ensure_ascii=False)
-    inner = f"{indent} "
-    if isinstance(value, list):
-        parts, (opening, closing) = [_format_results(item, inner) for item in value], "[]"
-    else:
-        pairs = value.items()
-        parts = [f"{json.dumps(key)}: {_format_results(item, inner)}" for key, item in pairs]
-        opening, closing = "{}"
-    lines = f",\n{inner}".join(parts)
-    return f"{opening}\n{inner}{lines}\n{indent}{closing}"
+def _format_object(values: dict[str, str], indent: str) -> str:
+    """A JSON object with one line for each key; the ``values`` are already JSON."""
+    lines = f",\n{indent} ".join(f"{_to_line(key)}: {text}" for key, text in values.items())
+    return f"{{\n{indent} {lines}\n{indent}}}"
+
+
+def _to_line(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _format_results(results: dict) -> str:
+    """JSON that is small and easy to compare: one line for each claim and for each run."""
+    entries = []
+    for entry in results["lessons"]:
+        texts = {key: _to_line(value) for key, value in entry.items()}
+        for key in ("claims", "runs"):
+            texts[key] = _format_list([_to_line(record) for record in entry[key]], "   ")
+        entries.append(_format_object(texts, "  "))
+    texts = {key: _to_line(value) for key, value in results.items()}
+    return _format_object(texts | {"lessons": _format_list(entries, " ")}, "")
 
 
 def save_results(results: dict, folder: Path) -> Path:
-    """Write ``results`` into ``folder`` under their name; returns the file."""
+    """Write ``results`` into ``folder`` under their name; return the path of the file."""
     path = folder / f"{results['name']}.json"
     write_atomically(path, _format_results(results) + "\n")
     return path

@@ -9,6 +9,7 @@ from PIL import Image
 
 from course_utils.errors import CourseError
 from course_utils.files import write_atomically
+from course_utils.results import LessonResult
 from course_utils.tools.run.lessons import Lesson
 
 __all__ = ["store_outputs"]
@@ -25,10 +26,10 @@ def _shrink_png(encoded: str) -> str:
     return min(base64.b64encode(shrunk.getvalue()).decode() + "\n", encoded, key=len)
 
 
-def store_outputs(lesson: Lesson, executed: Path, entry: dict) -> None:
+def store_outputs(lesson: Lesson, executed: Path, result: LessonResult) -> None:
     """Replace the lesson's notebook by its execution, without papermill's traces.
 
-    What ``entry`` of ``course.json`` says of its cost joins the metadata.
+    The time and the memory of ``result`` are written into the notebook's metadata.
 
     Raises:
         CourseError: when it was executed with parameters of its own, or edited meanwhile.
@@ -41,8 +42,8 @@ def store_outputs(lesson: Lesson, executed: Path, entry: dict) -> None:
         raise CourseError(f"{lesson.name} was edited while it ran: run it again to store it")
     notebook.metadata = {key: notebook.metadata[key] for key in KEPT}
     notebook.metadata["course"] = source.metadata["course"] | {
-        "time_s": round(entry["time_s"]),
-        "peak_mb": round(entry["peak_memory_bytes"] / 1e6),
+        "time_s": round(result.time_s),
+        "peak_mb": round(result.peak_memory_bytes / 1e6),
     }
     language = notebook.metadata["language_info"]
     notebook.metadata["language_info"] = {key: language[key] for key in LANGUAGE}

@@ -82,7 +82,8 @@ def identify_lesson(path: Path, lessons: list[LessonExercises]) -> LessonExercis
 
 def _select_cells(notebook: nbformat.NotebookNode, lesson: LessonExercises) -> list[tuple]:
     """``(grade_id or None, source)`` of answers, and of imports and cells the student added."""
-    selected, below = [], False
+    selected = []
+    below = False
     for cell in notebook.cells:
         below |= cell.cell_type == "markdown" and "## Exercises" in cell.source
         if cell.cell_type != "code":
@@ -110,7 +111,8 @@ def check_notebook(
     imports = re.search(r"^from course_utils\.exercises import .+$", lesson.imports, re.MULTILINE)
     fresh = FRESH_CHECKS.format(checks=imports[0])
     cells = _select_cells(notebook, lesson)
-    names, own = [name for name, _ in cells], ""
+    names = [name for name, _ in cells]
+    own = ""  # what went wrong in the last cell that the student added
     with (
         tempfile.TemporaryDirectory() as folder,
         LimitedKernel(

@@ -11,9 +11,23 @@ from course_utils.files import ROOT
 __all__ = ["COLAB_PACKAGES", "make_colab_cell"]
 
 COLAB_PACKAGES = (  # what lessons import; a test compares it with their imports
-    *("albumentations", "lightning", "matplotlib", "numpy", "opencv-python-headless"),
-    *("pandas", "peft", "pillow", "psutil", "safetensors", "scipy", "tensorboard", "timm"),
-    *("torch", "torchmetrics", "torchvision", "tqdm"),
+    "albumentations",
+    "lightning",
+    "matplotlib",
+    "numpy",
+    "opencv-python-headless",
+    "pandas",
+    "peft",
+    "pillow",
+    "psutil",
+    "safetensors",
+    "scipy",
+    "tensorboard",
+    "timm",
+    "torch",
+    "torchmetrics",
+    "torchvision",
+    "tqdm",
 )
 CELL = """\
 # On Google Colab this cell installs the course, in some minutes; elsewhere it does nothing.

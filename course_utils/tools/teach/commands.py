@@ -42,8 +42,8 @@ def lab(
     open_lab(port, browser)
 
 
-@app.command()
-def check(
+@app.command("check")
+def check_exercises(
     notebooks: Annotated[
         list[str] | None, typer.Argument(help="numbers, names or files; all lessons if none")
     ] = None,
@@ -52,25 +52,26 @@ def check(
 ) -> None:
     """Check your exercises: passed, or what is wrong; what your code prints is not shown."""
     from course_utils.tools.interrupts import ending_on_interrupt
-    from course_utils.tools.teach import check as grading
-    from course_utils.tools.teach import progress
+    from course_utils.tools.teach import check, progress
     from course_utils.tools.teach.exercises import find_exercises
 
-    lessons, folder = find_exercises(), BUILD / "progress"
-    all_passed, limits = True, grading.Limits(time_limit, memory)
+    lessons = find_exercises()
+    folder = BUILD / "progress"
+    limits = check.Limits(time_limit, memory)
+    all_passed = True
     for word in notebooks or [lesson.name for lesson in lessons]:
         try:
             path = Path(word)
             if path.suffix != ".ipynb":
                 [path] = [lesson.path for lesson in select_lessons([word], find_lessons())]
-            notebook = grading.read_submission(path)
-            lesson = grading.identify_lesson(path, lessons)
+            notebook = check.read_submission(path)
+            lesson = check.identify_lesson(path, lessons)
             key = progress.find_key(notebook, lesson)
             console.print(lesson.name, style="bold")
             results = progress.load_results(folder, lesson.name, key)
             if results is None:
                 with ending_on_interrupt(console, INTERRUPTED):
-                    results = grading.check_notebook(notebook, lesson, limits)
+                    results = check.check_notebook(notebook, lesson, limits)
                 progress.store_results(folder, lesson.name, key, results)
             _print_results(results)
             all_passed &= not any(result.message for result in results)
@@ -81,8 +82,8 @@ def check(
     raise typer.Exit(0 if all_passed else 1)
 
 
-@app.command()
-def grade(
+@app.command("grade")
+def grade_folder(
     submissions: Annotated[Path, typer.Argument(help="folder of <student>/<lesson>.ipynb")],
     output: Annotated[Path, typer.Option(help="table of all results, CSV")] = BUILD / "grades.csv",
     time_limit: TimeLimit = 60,
@@ -90,32 +91,33 @@ def grade(
 ) -> None:
     """Check the notebooks of many students; a bad one is reported and stops no other."""
     from course_utils.tools.interrupts import ending_on_interrupt
-    from course_utils.tools.teach import grade as grading
+    from course_utils.tools.teach import grade
+    from course_utils.tools.teach.check import Limits
     from course_utils.tools.teach.exercises import find_exercises
 
-    def show(graded: list[grading.Graded]) -> None:
+    def show(graded: list[grade.Graded]) -> None:
         last = graded[-1]
         points = last.problem or f"{last.points} of {last.out_of} points"
         console.print(f"{last.student} · {last.lesson}: {points}", soft_wrap=True, markup=False)
-        grading.write_grades(graded, output)  # now: an interruption loses nothing
+        grade.write_grades(graded, output)  # now: an interruption loses nothing
 
-    limits = grading.Limits(time_limit, memory)
+    limits = Limits(time_limit, memory)
     with ending_on_interrupt(console, f"course: interrupted; graded so far: {output}"):
-        graded = grading.grade_submissions(submissions, find_exercises(), limits, show)
+        graded = grade.grade_submissions(submissions, find_exercises(), limits, show)
     console.print(f"what happened to each exercise: {output}", soft_wrap=True)
     raise typer.Exit(1 if any(entry.problem for entry in graded) else 0)
 
 
-@app.command()
-def release(
+@app.command("release")
+def release_course(
     output: Annotated[Path, typer.Option(help="folder for the students' course")] = BUILD
     / "student",
     colab: Annotated[str, typer.Option(help="git address that Google Colab installs from")] = "",
 ) -> None:
     """Write the students' course: stubs for solutions, nothing else changed."""
-    from course_utils.tools.teach import release as releasing
+    from course_utils.tools.teach.release import release
 
-    folder = releasing.release(find_lessons(), output.resolve(), colab)
+    folder = release(find_lessons(), output.resolve(), colab)
     console.print(f"the students' course: {folder} (its README says how to begin)", soft_wrap=True)
 
 
@@ -128,7 +130,8 @@ def slides(
     from course_utils.tools.teach.slides import write_slides
 
     for lesson in select_lessons(lessons, find_lessons()):
-        console.print(f"slides: {write_slides(lesson, output.resolve())}", soft_wrap=True)
+        page = write_slides(lesson, output.resolve())
+        console.print(f"slides: {page}", soft_wrap=True)
 
 
 @app.command()
@@ -151,8 +154,9 @@ def plan(
     run: Annotated[Path, typer.Option(help="the execution that was timed")] = BUILD / "quick",
 ) -> None:
     """What to show of a lesson in a seminar, by the times of an execution."""
+    from course_utils.tools.run.record import COURSE_FILE
     from course_utils.tools.teach.seminars import format_plan, read_cell_times
 
     for chosen in select_lessons([lesson], find_lessons()):
-        cells_s = read_cell_times(run.resolve() / "course.json", chosen)
+        cells_s = read_cell_times(run.resolve() / COURSE_FILE, chosen)
         print(f"# {chosen.name}\n\n{format_plan(chosen, cells_s, minutes)}\n")

@@ -43,7 +43,8 @@ class LimitedKernel:
     """
 
     def __init__(self, prelude: str, folder: str, *, time_s: float, memory_gib: float):
-        self.folder, self.time_s = folder, time_s
+        self.folder = folder
+        self.time_s = time_s
         self._prelude = [LIMIT_MEMORY.format(bytes=int(memory_gib * 2**30)), prelude]
         self._ran: list[str] = []
         self._too_much = f"{TOO_MUCH} {memory_gib:g} GiB of memory."
@@ -97,7 +98,8 @@ class LimitedKernel:
     def _stop(self) -> None:
         if self._manager is None:
             return
-        manager, self._manager = self._manager, None
+        manager = self._manager
+        self._manager = None
         try:
             children = psutil.Process(manager.provisioner.pid).children(recursive=True)
         except psutil.Error:  # it has ended already
@@ -134,7 +136,8 @@ class LimitedKernel:
     def _describe(self, reply: dict) -> str:
         if reply["status"] == "ok":
             return ""
-        name, value = reply.get("ename", reply["status"]), " ".join(reply.get("evalue", "").split())
+        name = reply.get("ename", reply["status"])
+        value = " ".join(reply.get("evalue", "").split())
         value = value if len(value) <= SHOWN else f"{value[:SHOWN]} …"
         if name == "StdinNotImplementedError":
             return "It asks for input, and here nobody answers."

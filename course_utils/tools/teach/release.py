@@ -20,8 +20,15 @@ __all__ = ["clear_solutions", "release"]
 
 STUDENT_FILES = Path(__file__).with_name("student")  # the README and the Makefile of a release
 COPIED = (
-    *("course_utils", "data/README.md", "data/results", "data/weights", "docs/seams.png"),
-    *("LICENSE", "pyproject.toml", "requirements.lock", "environment.yml"),
+    "course_utils",
+    "data/README.md",
+    "data/results",
+    "data/weights",
+    "docs/seams.png",
+    "LICENSE",
+    "pyproject.toml",
+    "requirements.lock",
+    "environment.yml",
 )
 RELEASED = ".released.json"  # checksums of the released files: has anyone worked in them?
 KEPT = (".git", ".venv", "build")  # of an earlier release, moved into the new one
@@ -42,7 +49,8 @@ def clear_solutions(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
         raise CourseError(f"{error}: close every BEGIN with its END") from None
     for cell in cleared.cells:
         if "nbgrader" in cell.metadata and cell.cell_type == "code":
-            cell.outputs, cell.execution_count = [], None
+            cell.outputs = []
+            cell.execution_count = None
     # the preprocessors leave their own traces; nothing else of the notebook changes
     cleared.metadata = nbformat.from_dict(notebook.metadata)
     return cleared
@@ -97,7 +105,8 @@ def release(lessons: Sequence[Lesson], target: Path, colab: str = "") -> Path:
         new = Path(folder) / "new"
         shutil.copytree(STUDENT_FILES, new)
         for name in COPIED:
-            source, copy = ROOT / name, new / name
+            source = ROOT / name
+            copy = new / name
             copy.parent.mkdir(parents=True, exist_ok=True)
             if source.is_dir():
                 shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))

@@ -5,7 +5,6 @@ and the time its cells were measured to run. The plan takes sections in the orde
 as long as they fit; the cells of the others are run, but not talked about.
 """
 
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,30 +13,46 @@ import nbformat
 
 from course_utils.errors import CourseError
 from course_utils.tools.run.lessons import Lesson
+from course_utils.tools.run.record import read_course
 
 __all__ = [
-    *("SEMINARS_MIN", "Section", "choose_sections", "format_plan"),
-    *("read_cell_times", "split_sections"),
+    "SEMINARS_MIN",
+    "Section",
+    "choose_sections",
+    "format_plan",
+    "read_cell_times",
+    "split_sections",
 ]
 
 SEMINARS_MIN = (45, 90)
 WORDS_PER_MIN = 110  # spoken, with time to look: an assumption, like the next
 CODE_LINES_PER_MIN = 10
 IMPORTANCE = (
-    *("Title", "Question", "Idea", "Verdict", "From scratch", "Experiment", "Proof", "★"),
-    *("The library way", "★★", "Recap and sources", "★★★", "Set-up"),
+    "Title",
+    "Question",
+    "Idea",
+    "Verdict",
+    "From scratch",
+    "Experiment",
+    "Proof",
+    "★",
+    "The library way",
+    "★★",
+    "Recap and sources",
+    "★★★",
+    "Set-up",
 )
 
 
-@dataclass(frozen=True)
+@dataclass
 class Section:
     """A part of a lesson: its heading, its cells ``first`` to ``last`` (from 1), its minutes."""
 
     title: str
     first: int
     last: int
-    talk_min: float
-    run_s: float
+    talk_min: float = 0.0
+    run_s: float = 0.0
 
     @property
     def minutes(self) -> float:
@@ -48,17 +63,15 @@ def read_cell_times(course: Path, lesson: Lesson) -> list[float]:
     """Seconds of each cell of the lesson, as the run that wrote ``course`` measured them.
 
     Raises:
-        CourseError: the lesson was not run, or has changed since.
+        CourseError: the lesson was not run, or has changed since; ``course`` is damaged.
     """
     again = f"run it: course run {lesson.name[:2]} --force"
-    try:
-        entries = json.loads(course.read_text(encoding="utf-8"))["lessons"]
-        times = next(entry["cells_s"] for entry in entries if entry["name"] == lesson.name)
-    except (OSError, ValueError, KeyError, TypeError, StopIteration):
-        raise CourseError(f"{course} has no times of {lesson.name}: {again}") from None
-    if len(times) != len(lesson.read().cells):
+    result = read_course(course).find(lesson.name) if course.exists() else None
+    if result is None or not result.cells_s:
+        raise CourseError(f"{course} has no times of {lesson.name}: {again}")
+    if len(result.cells_s) != len(lesson.read().cells):
         raise CourseError(f"{lesson.name} has other cells since it was timed: {again}")
-    return times
+    return result.cells_s
 
 
 def _talk_min(cell: nbformat.NotebookNode) -> float:
@@ -74,25 +87,28 @@ def _talk_min(cell: nbformat.NotebookNode) -> float:
 
 def split_sections(notebook: nbformat.NotebookNode, cells_s: list[float]) -> list[Section]:
     """The sections of a lesson in their order; each exercise is one, called by its stars."""
-    sections: list[list] = []
+    sections: list[Section] = []
     for number, (cell, run_s) in enumerate(zip(notebook.cells, cells_s, strict=True), 1):
         found = re.findall(r"^(?:## (.+)|### (★+) )", cell.source, re.MULTILINE)
         if cell.cell_type == "markdown" and found:
-            sections.append([found[-1][0] or found[-1][1], number, number, 0.0, 0.0])
-        if not sections:
-            sections.append(["Title", number, number, 0.0, 0.0])
-        graded = "nbgrader" in cell.metadata  # its minutes are those of the exercise
-        sections[-1][2] = number
-        sections[-1][3] += 0 if graded else _talk_min(cell)
-        sections[-1][4] += run_s
-    return [Section(*section) for section in sections]
+            heading, stars = found[-1]
+            sections.append(Section(heading or stars, number, number))
+        elif not sections:
+            sections.append(Section("Title", number, number))
+        section = sections[-1]
+        section.last = number
+        section.run_s += run_s
+        if "nbgrader" not in cell.metadata:  # the minutes of these are those of the exercise
+            section.talk_min += _talk_min(cell)
+    return sections
 
 
 def choose_sections(sections: list[Section], minutes: float) -> list[Section]:
     """What fits into a seminar, by importance; the same heading again is taken with the first."""
     order = [s for title in IMPORTANCE for s in sections if s.title == title]
     order += [s for s in sections if s not in order]
-    chosen, left = [], minutes
+    chosen = []
+    left = minutes
     for section in order:
         if section.minutes <= left:
             chosen.append(section)

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import nbformat
 
+from course_utils.claims import CLAIM_MIME
 from course_utils.errors import CourseError
 from course_utils.files import ROOT, replace_folder
 from course_utils.tools.report.report import write_report
-from course_utils.tools.run.execute import read_claims
 from course_utils.tools.run.lessons import NOTEBOOKS, Lesson, escape_cell
+from course_utils.tools.run.record import COURSE_FILE
 from course_utils.tools.teach.offline import copy_mathjax
 from course_utils.tools.teach.release import clear_solutions
 from course_utils.tools.teach.seminars import SEMINARS_MIN, format_plan, read_cell_times
@@ -70,6 +71,17 @@ cores. Start with [00 · Start here](00_start_here.ipynb); words you do not know
 """
 
 
+def read_claims(notebook: nbformat.NotebookNode) -> list[dict]:
+    """The records that `course_utils.claims.claim` left in the outputs of a stored notebook."""
+    return [
+        dict(output["data"][CLAIM_MIME])
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+        for output in cell.outputs
+        if CLAIM_MIME in output.get("data", {})
+    ]
+
+
 def _write_claims(lessons: Sequence[Lesson]) -> str:
     """All claims of the stored executions, lesson by lesson."""
     lines = ["# Claims", "", "Read from the outputs that are stored in the lessons.", ""]
@@ -118,11 +130,11 @@ def _stage(lessons: Sequence[Lesson], run: Path, folder: Path) -> None:
     shutil.copyfile(NOTEBOOKS / "glossary.md", folder / "glossary.md")
     (folder / "claims.md").write_text(_write_claims(lessons), encoding="utf-8")
     pages = ["glossary", "claims"]
-    if (run / "course.json").exists():
+    if (run / COURSE_FILE).exists():
         pages += ["seminars", "report"]
         shutil.copyfile(write_report(run), folder / "_extra" / "run.html")
         (folder / "report.md").write_text(REPORT, encoding="utf-8")
-        seminars = _write_seminars(lessons, run / "course.json")
+        seminars = _write_seminars(lessons, run / COURSE_FILE)
         (folder / "seminars.md").write_text(seminars, encoding="utf-8")
     index = _write_index(lessons, pages)
     (folder / "index.md").write_text(index, encoding="utf-8")
@@ -142,7 +154,8 @@ def write_site(lessons: Sequence[Lesson], run: Path, target: Path) -> Path:
         raise CourseError(f"{target} is no site: choose an empty folder with --output")
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".site-") as work:
-        source, new = Path(work) / "source", Path(work) / "html"
+        source = Path(work) / "source"
+        new = Path(work) / "html"
         source.mkdir()
         _stage(lessons, run, source)
         command = [sys.executable, "-m", "sphinx", "-b", "html", "-W", "--keep-going", "-q", "-N"]

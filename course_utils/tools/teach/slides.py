@@ -31,8 +31,10 @@ def _join_bare_headings(pieces: list[str]) -> list[str]:
     """A heading with nothing below it but the next heading shares its slide."""
     joined: list[str] = []
     for piece in pieces:
-        bare = joined and "\n" not in joined[-1].strip() and joined[-1].startswith("#")
-        joined[-1:] = [joined[-1] + piece] if bare else [*joined[-1:], piece]
+        if joined and joined[-1].startswith("#") and "\n" not in joined[-1].strip():
+            joined[-1] += piece
+        else:
+            joined.append(piece)
     return joined
 
 
@@ -51,7 +53,8 @@ def split_at_headings(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
             pieces = _join_bare_headings([piece for piece in HEADING.split(text) if piece.strip()])
         for number, piece in enumerate(pieces):
             part = nbformat.from_dict(cell)
-            part.id, part.source = f"{cell.id}-{number}", piece
+            part.id = f"{cell.id}-{number}"
+            part.source = piece
             part.metadata["slideshow"] = {"slide_type": kind}
             if kind not in ("skip", "notes") and cell.cell_type == "markdown":
                 if HEADING.match(piece):

@@ -5,8 +5,13 @@ import numpy as np
 import pytest
 
 from benchmarks import course_cost
-from course_utils.tools.report import keep as keeping
+from course_utils.files import write_atomically
+from course_utils.measure.provenance import describe_hardware
+from course_utils.results import read_results
+from course_utils.tools.report import keep
+from tests.tools.report.test_report import make_course
 
+MACHINE = {"cpu": "a processor", "cores": 2, "gpu": None}
 LESSONS = [
     {"name": "01_a", "time_s": 30.0, "peak_memory_bytes": 10**9},
     {"name": "02_b", "time_s": 60.0, "peak_memory_bytes": 2 * 10**9},
@@ -35,37 +40,57 @@ def test_what_is_off_the_line_is_said():
     assert 0.1 < line["residual_max_s"] < 0.2
 
 
-def test_the_table_has_minutes_megabytes_and_a_sum():
-    lines = course_cost.format_costs("where", LESSONS).splitlines()
-    assert lines[0].split() == ["where", "minutes", "peak", "(MB)"]
-    assert lines[1].split() == ["01_a", "0.50", "1,000"]
+def test_the_table_has_the_machine_minutes_megabytes_and_a_sum():
+    block = {"hardware": MACHINE, "lessons": LESSONS}
+    lines = course_cost.format_costs("where", block).splitlines()
+    assert lines[0] == "measured on a processor, 2 cores"
+    assert lines[1].split() == ["where", "minutes", "peak", "(MB)"]
+    assert lines[2].split() == ["01_a", "0.50", "1,000"]
     assert lines[-1].split() == ["all", "1.50", "2,000"]
-    assert course_cost.format_costs("where", []).splitlines()[-1].split() == ["all", "0.00", "0"]
+    empty = course_cost.format_costs("where", block | {"lessons": []})
+    assert empty.splitlines()[-1].split() == ["all", "0.00", "0"]
+
+
+def test_each_block_of_costs_has_the_machine_it_was_measured_on(tmp_path, monkeypatch):
+    course = make_course() | {"hardware": MACHINE}
+    write_atomically(tmp_path / course_cost.LAST_RUN, json.dumps(course))
+    monkeypatch.setattr(course_cost, "ROOT", tmp_path)
+    costs = course_cost.read_costs()
+    assert costs[course_cost.LAST_RUN]["hardware"] == MACHINE
+    assert costs[course_cost.LAST_RUN]["lessons"][0] == {
+        "name": "01_a",
+        "time_s": 12.3,
+        "peak_memory_bytes": 10**9,
+    }
+    for name in course_cost.list_results():
+        assert costs[name]["hardware"] == read_results(name)["hardware"] != MACHINE
 
 
 def test_a_run_of_an_older_version_is_said_before_anything_is_trained(tmp_path, monkeypatch):
-    path = tmp_path / course_cost.LAST_RUN
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({"lessons": [{"name": "01_a", "time_s": 1.0}]}))
+    course = make_course()
+    del course["lessons"][0]["peak_memory_bytes"]
+    write_atomically(tmp_path / course_cost.LAST_RUN, json.dumps(course))
     monkeypatch.setattr(course_cost, "ROOT", tmp_path)
-    with pytest.raises(SystemExit, match="no 'peak_memory_bytes': run course run --force"):
+    with pytest.raises(SystemExit, match=r"01_a: no 'peak_memory_bytes'\): run course run --force"):
         course_cost.main()
-    path.write_text(json.dumps({"lessons": LESSONS}))
-    assert course_cost.read_costs()[course_cost.LAST_RUN] == LESSONS
 
 
 def test_costs_are_printed_and_kept_apart_from_results(tmp_path, monkeypatch, capsys):
+    costs = {"where": {"hardware": MACHINE, "lessons": LESSONS}}
     monkeypatch.setattr(course_cost, "IMAGES", (64, 96))
     monkeypatch.setattr(course_cost, "EPOCHS", (1, 2))
-    monkeypatch.setattr(keeping, "RESULTS", tmp_path)
-    monkeypatch.setattr(course_cost, "read_costs", lambda: {"where": LESSONS})
+    monkeypatch.setattr(keep, "RESULTS", tmp_path)
+    monkeypatch.setattr(course_cost, "read_costs", lambda: costs)
     course_cost.main(seeds=1, tests=False, save="course_cost")
     out = capsys.readouterr().out
     assert "02_b" in out
+    assert "measured on a processor, 2 cores" in out
     assert "for each of 4 trainings of 64 to 96 images, 1 to 2 epochs, 1 seeds" in out
     kept = json.loads((tmp_path / "course_cost.json").read_text())
-    assert kept["costs"] == {"where": LESSONS}
-    assert len(kept["trainings"]) == 4
+    assert kept["costs"] == costs
+    assert kept["growth"]["hardware"] == describe_hardware()
+    assert set(kept["growth"]["line"]) == {"a_s", "b_s", "residual_std_s", "residual_max_s"}
+    assert len(kept["growth"]["trainings"]) == 4
     assert kept["tests"] is None
     assert kept["command"] == "benchmarks/course_cost.py --seeds 1 --save course_cost"
     assert course_cost.list_results(tmp_path) == []

@@ -1,12 +1,12 @@
 import json
 
 from course_utils.measure.provenance import read_commit
-from course_utils.tools.report import keep as keeping
+from course_utils.tools.report import keep
 
 
 def test_what_is_kept_says_how_and_where_it_was_measured(tmp_path, monkeypatch):
-    monkeypatch.setattr(keeping, "RESULTS", tmp_path)
-    keeping.keep("mine", "benchmarks/some.py --seeds 2", times=[1.5, 2.0])
+    monkeypatch.setattr(keep, "RESULTS", tmp_path)
+    keep.keep("mine", "benchmarks/some.py --seeds 2", times=[1.5, 2.0])
     kept = json.loads((tmp_path / "mine.json").read_text())
     assert kept["command"] == "benchmarks/some.py --seeds 2 --save mine"
     assert kept["commit"] == read_commit()
@@ -16,14 +16,14 @@ def test_what_is_kept_says_how_and_where_it_was_measured(tmp_path, monkeypatch):
 
 
 def test_a_folder_is_named_without_its_place(tmp_path):
-    assert keeping.name_data(str(tmp_path / "images")) == "images (folder)"
+    assert keep.name_data(str(tmp_path / "images")) == "images (folder)"
 
 
 def test_a_folder_called_like_a_data_set_changes_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "cifar10").mkdir()
-    assert keeping.name_data("cifar10") == "cifar10"
+    assert keep.name_data("cifar10") == "cifar10"
 
 
 def test_a_kept_curve_is_rounded():
-    assert keeping.round_curve([(1.23456, 0.65432), (2, 0.7)]) == [[1.23, 0.6543], [2, 0.7]]
+    assert keep.round_curve([(1.23456, 0.65432), (2, 0.7)]) == [[1.23, 0.6543], [2, 0.7]]

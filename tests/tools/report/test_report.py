@@ -91,6 +91,16 @@ def test_a_comparison_that_stopped_in_the_middle_is_drawn_from_its_full_seeds(tm
     assert "no seed was trained in every arm" in write_report(tmp_path).read_text()
 
 
+def test_a_training_without_validation_is_listed(tmp_path):
+    course = make_course()
+    for run in course["lessons"][0]["runs"]:
+        run["metrics"] = {"train_loss": 0.5}
+    (tmp_path / "course.json").write_text(json.dumps(course))
+    text = write_report(tmp_path).read_text()
+    assert "<svg" not in text
+    assert "9 trainings" in text
+
+
 def test_what_the_newest_versions_do_is_shown_if_it_is_known(page, tmp_path, monkeypatch):
     about = {"date": "2026-01-31", "commit": None, "python": "3.14", "versions": {"torch": "9.9"}}
     counts = {"passed": 900, "failed": 1, "skipped": 2, "failures": ["test_a::test_<b>"]}
@@ -121,8 +131,13 @@ def test_report_opens_in_a_browser_without_an_error(page, tmp_path):
     options = "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking"
     shown = subprocess.run(
         [
-            *(CHROMIUM, *options.split(), "--disable-component-update", "--disable-sync"),
-            *(f"--user-data-dir={tmp_path / 'profile'}", "--enable-logging=stderr", "--dump-dom"),
+            CHROMIUM,
+            *options.split(),
+            "--disable-component-update",
+            "--disable-sync",
+            f"--user-data-dir={tmp_path / 'profile'}",
+            "--enable-logging=stderr",
+            "--dump-dom",
             page.as_uri(),
         ],
         capture_output=True,

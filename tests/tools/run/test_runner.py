@@ -12,7 +12,10 @@ import psutil
 import pytest
 
 from course_utils.errors import CourseError
-from course_utils.tools.run import runner as running
+from course_utils.files import write_atomically
+from course_utils.results import RUN_FIELDS, LessonResult
+from course_utils.tools.run import runner
+from course_utils.tools.run.record import read_course
 from course_utils.tools.run.runner import run_lessons
 from tests.tools.conftest import interrupt
 from tests.unit.data.test_image_data import write_images
@@ -23,26 +26,48 @@ CLAIM = "from course_utils.claims import claim; claim({text!r}, {holds}, value=0
 
 
 def statuses(course):
-    return {entry["name"]: entry["status"] for entry in course["lessons"]}
+    return {result.name: result.status for result in course.lessons}
+
+
+def read(school, profile="smoke"):
+    return read_course(school.build / profile / "course.json")
 
 
 def run(school, **options):
     return run_lessons(school.lessons, school.plan(**options), school.console)
 
 
+@pytest.fixture
+def executions(monkeypatch):
+    """Let the runner only pretend to execute lessons; the names of those it did, in order."""
+    names = []
+
+    def pretend(lesson, output, work, **options):
+        names.append(lesson.name)
+        write_atomically(output, lesson.path.read_text())
+        return LessonResult(lesson.name, time_s=1.0, peak_memory_bytes=1, claims=[], runs=[])
+
+    monkeypatch.setattr(runner, "execute_lesson", pretend)
+    return names
+
+
+RUN = """
+from course_utils.results import append_record
+row = dict(comparison='c', arm='a', seed=0, metrics={'val_accuracy': 0.5}, time_s=1.0,
+           images_per_s=9.0, trainable_parameters=1, parameters=2, saved_bytes=3,
+           history=[], provenance={})
+append_record('run', row)
+"""
+
+
 def test_course_json_holds_what_it_promises(school):
     school.write(
         "01_one",
         CLAIM.format(text="a < b", holds=True, kind="identity"),
-        "import json, os, pathlib\n"
-        "row = dict(comparison='c', arm='a', seed=0, metrics={'val_accuracy': 0.5}, time_s=1.0,\n"
-        "           images_per_s=9.0, trainable_parameters=1, parameters=2, saved_bytes=3,\n"
-        "           history=[], provenance={})\n"  # as they were written before there were curves
-        "timed = row | dict(history=[{'val_accuracy': 0.25}, {'val_accuracy': 0.5}],\n"
-        "                   epoch_ends_s=[0.50001, 1])\n"
-        "folder = pathlib.Path(os.environ['COURSE_RUNS_DIR']); folder.mkdir()\n"
-        "_ = (folder / 'a.json').write_text(json.dumps(row))\n"
-        "_ = (folder / 'b.json').write_text(json.dumps(timed))",
+        RUN,
+        "import os, pathlib\n"
+        "append_record('run', row | dict(history=[{'val_accuracy': 0.25}, {'val_accuracy': 0.5}],\n"
+        "              epoch_ends_s=[0.50001, 1], settings={'data': 'shapes'}))",
         "assert not list(pathlib.Path('.').glob('*.ipynb'))  # an empty folder of its own",
         "assert os.environ['COURSE_PROFILE'] == 'smoke'",
         STAY,
@@ -50,24 +75,54 @@ def test_course_json_holds_what_it_promises(school):
     run(school)
     course = json.loads((school.build / "smoke" / "course.json").read_text())
     assert set(course) == {
-        *("profile", "dataset", "first_seed", "hardware", "versions", "commit", "lessons")
+        "profile",
+        "dataset",
+        "first_seed",
+        "hardware",
+        "versions",
+        "commit",
+        "lessons",
+        "earlier",
     }
+    assert not (school.build / "smoke" / "state").exists()
     (lesson,) = course["lessons"]
     assert lesson["status"] == "passed"
     assert lesson["reason"] == ""
+    assert lesson["key"] == school.plan().key(school.lessons[0])
     assert lesson["time_s"] > 0
     assert lesson["peak_memory_bytes"] > 2**20
     assert lesson["over_budget"] is False
     assert lesson["claims"] == [{"text": "a < b", "kind": "identity", "holds": True, "value": 0.5}]
-    row, timed = lesson["runs"]
-    assert set(row) == {
-        *("comparison", "arm", "seed", "metrics", "time_s", "images_per_s"),
-        *("trainable_parameters", "parameters", "saved_bytes", "curve"),
-    }
-    assert row["curve"] == []
-    assert timed["curve"] == [[0.5, 0.25], [1, 0.5]]
+    row, timed = lesson["runs"]  # of the same name: both are kept, as they ended
+    assert set(row) == {*RUN_FIELDS, "settings", "curve"}
+    assert (row["settings"], row["curve"]) == ({}, [])
+    assert (timed["settings"], timed["curve"]) == ({"data": "shapes"}, [[0.5, 0.25], [1, 0.5]])
     executed = nbformat.read(school.build / "smoke" / "01_one.ipynb", as_version=4)
-    assert [cell.execution_count for cell in executed.cells] == [1, 2, 3, 4, 5, 6]
+    assert [cell.execution_count for cell in executed.cells] == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_the_records_of_a_killed_lesson_are_kept_up_to_there(school):
+    claimed = CLAIM.format(text="a < b", holds=True, kind="effect")
+    school.write("01_one", f"{claimed}\n{RUN}\nimport os; os._exit(1)", RUN)
+    (entry,) = run(school).lessons
+    assert entry.status == "failed"
+    assert "the kernel died" in entry.reason
+    assert [claim["text"] for claim in entry.claims] == ["a < b"]
+    assert [row["arm"] for row in entry.runs] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (r"_ = open('runs/records.jsonl', 'a').write('{\n')", r"records\.jsonl, line 2 is damaged"),
+        ("append_record('run', {'arm': 'a'})", "a training was recorded without 'comparison'"),
+    ],
+)
+def test_a_lesson_that_damages_its_records_fails(school, damage, reason):
+    school.write("01_one", RUN, damage)
+    (entry,) = run(school).lessons
+    assert entry.status == "failed"
+    assert re.search(reason, entry.reason)
 
 
 def test_a_failing_lesson_is_kept_named_and_does_not_stop_the_others(school):
@@ -76,17 +131,17 @@ def test_a_failing_lesson_is_kept_named_and_does_not_stop_the_others(school):
     school.write("03_three", PASS)
     course = run(school)
     assert statuses(course) == {"01_one": "passed", "02_two": "failed", "03_three": "passed"}
-    assert course["lessons"][1]["reason"] == "cell 3 of 4: ZeroDivisionError: division by zero"
+    assert course.lessons[1].reason == "cell 3 of 4: ZeroDivisionError: division by zero"
     assert (school.build / "smoke" / "02_two.ipynb").exists()
     assert not list((school.build / "smoke").glob(".*.ipynb"))
 
 
 def test_a_false_identity_fails_the_lesson(school):
     school.write("01_one", CLAIM.format(text="x", holds=False, kind="identity"), PASS)
-    (entry,) = run(school)["lessons"]
-    assert entry["status"] == "failed"
-    assert "ClaimError: x does not hold" in entry["reason"]
-    assert entry["claims"][0]["holds"] is False
+    (entry,) = run(school).lessons
+    assert entry.status == "failed"
+    assert "ClaimError: x does not hold" in entry.reason
+    assert entry.claims[0]["holds"] is False
 
 
 @pytest.mark.parametrize(
@@ -99,10 +154,10 @@ def test_a_false_identity_fails_the_lesson(school):
 )
 def test_a_false_effect_fails_where_it_was_promised(school, profile, dataset, status):
     school.write("01_one", CLAIM.format(text="it helps", holds=False, kind="effect"))
-    (entry,) = run(school, profile=profile, dataset=dataset)["lessons"]
-    assert entry["status"] == status
-    assert entry["claims"][0]["holds"] is False
-    assert entry["reason"] == ("effect claim does not hold: it helps" if status == "failed" else "")
+    (entry,) = run(school, profile=profile, dataset=dataset).lessons
+    assert entry.status == status
+    assert entry.claims[0]["holds"] is False
+    assert entry.reason == ("effect claim does not hold: it helps" if status == "failed" else "")
 
 
 @pytest.mark.parametrize(
@@ -110,13 +165,13 @@ def test_a_false_effect_fails_where_it_was_promised(school, profile, dataset, st
     [("smoke", None, "failed"), ("smoke", "a GPU", "passed"), ("full", None, "passed")],
 )
 def test_a_lesson_over_the_limit_of_memory_fails(school, monkeypatch, profile, gpu, status):
-    monkeypatch.setattr(running, "MEMORY_LIMIT_BYTES", 2**20)
-    monkeypatch.setattr(running, "describe_hardware", lambda: {"gpu": gpu})
+    monkeypatch.setattr(runner, "MEMORY_LIMIT_BYTES", 2**20)
+    monkeypatch.setattr(runner, "describe_hardware", lambda: {"gpu": gpu})
     school.write("01_one", STAY)
-    (entry,) = run(school, profile=profile)["lessons"]
-    assert entry["status"] == status
+    (entry,) = run(school, profile=profile).lessons
+    assert entry.status == status
     if status == "failed":
-        assert re.match(r"it held 0\.\d\d GiB of memory, the limit is 0\.", entry["reason"])
+        assert re.match(r"it held 0\.\d\d GiB of memory, the limit is 0\.", entry.reason)
         assert statuses(run(school, profile=profile)) == {"01_one": "failed"}  # not skipped
 
 
@@ -131,9 +186,9 @@ def test_a_lesson_over_the_limit_of_memory_fails(school, monkeypatch, profile, g
 )
 def test_a_lesson_over_its_budget_is_said_and_passes(school, profile, dataset, budget_s, over):
     school.write("01_one", PASS, budget_s=budget_s)
-    (entry,) = run(school, profile=profile, dataset=dataset)["lessons"]
-    assert entry["status"] == "passed"
-    assert entry["over_budget"] is over
+    (entry,) = run(school, profile=profile, dataset=dataset).lessons
+    assert entry.status == "passed"
+    assert entry.over_budget is over
     assert ("01_one: over its budget of 0 s" in school.console.export_text()) is over
 
 
@@ -145,7 +200,7 @@ def test_unchanged_lessons_are_skipped_with_their_results_changed_ones_run(schoo
     school.write("02_two", PASS, PASS)
     second = run(school)
     assert statuses(second) == {"01_one": "skipped", "02_two": "passed", "03_three": "failed"}
-    assert second["lessons"][0]["claims"] == first["lessons"][0]["claims"]
+    assert second.lessons[0].claims == first.lessons[0].claims
     assert statuses(run(school, force=True))["01_one"] == "passed"
 
 
@@ -172,10 +227,7 @@ def test_a_lesson_over_its_time_limit_is_ended(school):
     course = run(school, time_limit_s=3)
     assert time.monotonic() - start < 40
     assert statuses(course) == {"01_slow": "failed", "02_two": "passed"}
-    assert (
-        "cell 2 of 2: over the lesson's time limit of 0.05 minutes"
-        in (course["lessons"][0]["reason"])
-    )
+    assert "cell 2 of 2: over the lesson's time limit of 0.05 minutes" in (course.lessons[0].reason)
 
 
 def test_a_kernel_that_dies_is_a_failed_lesson(school):
@@ -183,7 +235,7 @@ def test_a_kernel_that_dies_is_a_failed_lesson(school):
     school.write("02_two", PASS)
     course = run(school)
     assert statuses(course) == {"01_one": "failed", "02_two": "passed"}
-    assert "the kernel died" in course["lessons"][0]["reason"]
+    assert "the kernel died" in course.lessons[0].reason
 
 
 def test_parameters_are_set(school):
@@ -214,7 +266,7 @@ def test_two_runs_at_once_are_refused(school):
 def test_no_space_is_said_before_anything_runs(school, monkeypatch):
     school.write("01_one", PASS)
     usage = type("Usage", (), {"free": 5 * 2**20})
-    monkeypatch.setattr(running.shutil, "disk_usage", lambda path: usage)
+    monkeypatch.setattr(runner.shutil, "disk_usage", lambda path: usage)
     with pytest.raises(CourseError, match=r"5 MiB are free .* choose another folder with --build"):
         run(school)
 
@@ -251,7 +303,7 @@ def test_kill_9_loses_nothing_that_was_finished(school, tmp_path):
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     assert not psutil.wait_procs(kernels, timeout=20)[1]  # no kernel outlives its parent
-    assert json.loads(finished.read_text())["lessons"][0]["status"] == "passed"
+    assert read(school).lessons[0].status == "passed"
     assert not (school.build / "smoke" / "02_two.ipynb").exists()
     school.write("02_two", PASS)
     course = run(school)
@@ -279,12 +331,60 @@ def test_a_failed_lesson_stays_in_the_record_until_it_passes(school):
     assert statuses(course) == {"01_one": "skipped", "02_two": "failed"}
 
 
-@pytest.mark.parametrize("content", ["{}", "[]", "null", '{"key": 1}', "\0"])
-def test_damaged_state_means_run_again(school, content):
+@pytest.mark.parametrize("content", ["{}", "[]", "null", '{"key": 1}', '{"lessons": [', "\0"])
+def test_damaged_record_means_run_again(school, executions, content):
     school.write("01_one", PASS)
     run(school)
-    (school.build / "smoke" / "state" / "01_one.json").write_text(content)
     (school.build / "smoke" / "course.json").write_text(content)
+    assert statuses(run(school)) == {"01_one": "passed"}
+    assert executions == ["01_one", "01_one"]
+
+
+@pytest.mark.parametrize("damage", [{}, [], None, {"name": "02_two", "status": "fine"}])
+def test_what_is_intact_in_a_damaged_record_is_kept(school, executions, damage):
+    school.write("01_one", PASS)
+    school.write("02_two", PASS)
+    run(school)
+    path = school.build / "smoke" / "course.json"
+    course = json.loads(path.read_text())
+    course["lessons"][1] = damage
+    path.write_text(json.dumps(course))
+    assert statuses(run(school)) == {"01_one": "skipped", "02_two": "passed"}
+
+
+def test_an_excursion_to_other_data_or_an_edit_loses_no_other_lesson(school, executions):
+    school.write("01_one", PASS)
+    path = school.write("02_two", PASS)
+    run(school)
+    first = school.lessons[:1]
+    other = school.plan(dataset="shapes_source")
+    course = run_lessons(first, other, school.console, school.lessons)
+    assert statuses(course) == {"01_one": "passed"}
+    assert read_course(school.build / "smoke" / "course.json") == course
+    assert statuses(run(school)) == {"01_one": "passed", "02_two": "skipped"}
+    before = path.read_text()
+    school.write("02_two", PASS, PASS)
+    assert statuses(run_lessons(first, school.plan(), school.console, school.lessons)) == {
+        "01_one": "skipped"
+    }
+    path.write_text(before)
+    assert statuses(run(school)) == {"01_one": "skipped", "02_two": "skipped"}
+    assert executions == ["01_one", "02_two", "01_one", "01_one"]
+
+
+def test_an_execution_that_was_interrupted_is_done_again(school, executions, monkeypatch):
+    """Its notebook may be the new one already, while the record still has the old result."""
+    school.write("01_one", PASS)
+    run(school)
+    with monkeypatch.context() as patch:
+
+        def interrupt_it(*args, **options):
+            raise KeyboardInterrupt
+
+        patch.setattr(runner, "execute_lesson", interrupt_it)
+        with pytest.raises(KeyboardInterrupt):
+            run(school, force=True)
+    assert [result.name for result in read(school).lessons] == ["01_one"]  # still to be seen
     assert statuses(run(school)) == {"01_one": "passed"}
 
 
@@ -330,9 +430,9 @@ def test_a_kernel_that_does_not_start_is_a_failed_lesson(school, monkeypatch):
 
     school.write("01_one", PASS)
     monkeypatch.setattr("course_utils.tools.run.execute.papermill.execute_notebook", refuse)
-    (entry,) = run(school)["lessons"]
-    assert entry["status"] == "failed"
-    assert entry["reason"] == "no kernel: Kernel died before replying to kernel_info"
+    (entry,) = run(school).lessons
+    assert entry.status == "failed"
+    assert entry.reason == "no kernel: Kernel died before replying to kernel_info"
 
 
 def test_interrupting_says_how_to_go_on(school, tmp_path):
@@ -348,4 +448,4 @@ def test_interrupting_says_how_to_go_on(school, tmp_path):
     code, error = interrupt(script, school.build / "smoke" / ".02_two.ipynb")
     assert code == 130
     assert error == "course: interrupted; finished lessons are kept, run again to go on"
-    assert statuses(json.loads((school.build / "smoke" / "course.json").read_text()))
+    assert statuses(read(school))

@@ -2,8 +2,9 @@ import json
 import re
 
 from course_utils.config import load_config
-from course_utils.results import RESULTS
+from course_utils.results import RESULTS, list_results, read_results
 from course_utils.tools.run.lessons import Lesson
+from course_utils.tools.run.record import CourseResult
 from course_utils.tools.run.save_results import collect_results, save_results
 from tests.tools.report.test_report import make_course
 
@@ -13,10 +14,11 @@ def make_lesson(folder, name):
 
 
 def collect(folder, chosen=("01_a", "02_b"), **options):
-    course = make_course()
-    for number, entry in enumerate(course["lessons"]):
+    content = make_course()
+    for number, entry in enumerate(content["lessons"]):
         entry["commit"] = "abc" if number == 0 else "def"
-    lessons = [make_lesson(folder, entry["name"]) for entry in course["lessons"]]
+    course = CourseResult.from_json(content)
+    lessons = [make_lesson(folder, result.name) for result in course.lessons]
     config = load_config(**{"profile": "quick", "dataset": "shapes", "first_seed": 0} | options)
     chosen = [lesson for lesson in lessons if lesson.name in chosen]
     return collect_results("some", course, chosen, lessons, config)
@@ -46,6 +48,21 @@ def test_the_file_is_rounded_and_has_one_run_a_line(tmp_path):
         json.loads(line.strip().strip(",")) for line in text.splitlines() if '"arm"' in line
     ] == runs
     assert save_results(results, tmp_path / "results").read_text(encoding="utf-8") == text
+
+
+def test_kept_results_would_be_written_in_the_same_bytes(tmp_path):
+    for name in list_results():
+        kept = RESULTS / f"{name}.json"
+        assert save_results(read_results(name), tmp_path).read_bytes() == kept.read_bytes()
+
+
+def test_a_run_is_one_line_whatever_its_settings_hold(tmp_path):
+    results = collect(tmp_path)
+    run = results["lessons"][0]["runs"][0]
+    run["settings"] = {"seams": [{"name": "batch"}, {"name": "loss"}]}
+    text = save_results(results, tmp_path).read_text(encoding="utf-8")
+    assert json.loads(text) == results
+    assert sum(line.strip().strip(",") == json.dumps(run) for line in text.splitlines()) == 1
 
 
 def test_kept_results_name_no_path_of_a_machine():

@@ -2,10 +2,11 @@ import nbformat
 import pytest
 
 from course_utils.errors import CourseError
+from course_utils.results import LessonResult
 from course_utils.tools.run.runner import run_lessons
 from course_utils.tools.run.store_outputs import store_outputs
 
-COST = {"time_s": 1.9, "peak_memory_bytes": 1_234_567_890}  # of an entry in course.json
+RESULT = LessonResult("01_one", time_s=1.9, peak_memory_bytes=1_234_567_890, claims=[], runs=[])
 
 
 def test_a_lesson_edited_after_it_started_is_not_overwritten(school):
@@ -15,7 +16,7 @@ def test_a_lesson_edited_after_it_started_is_not_overwritten(school):
     school.write("01_one", "print('new')")
     (lesson,) = school.lessons
     with pytest.raises(CourseError, match="01_one was edited while it ran: run it again"):
-        store_outputs(lesson, plan.output_path(lesson), COST)
+        store_outputs(lesson, plan.output_path(lesson), RESULT)
     assert "new" in path.read_text()
 
 
@@ -28,7 +29,7 @@ def test_metadata_are_those_of_the_lesson_and_what_the_execution_cost(school):
     notebook, headline = nbformat.read(path, as_version=4), [{"claim": "a < b"}]
     notebook.metadata["course"]["headline"] = headline  # after it was executed
     nbformat.write(notebook, path)
-    store_outputs(lesson, plan.output_path(lesson), COST)
+    store_outputs(lesson, plan.output_path(lesson), RESULT)
     (lesson,) = school.lessons
     assert (lesson.time_s, lesson.peak_mb, lesson.headline) == (2, 1235, headline)
 
@@ -39,7 +40,7 @@ def test_pictures_are_stored_smaller_and_still_are_pictures(school):
     plan = school.plan()
     run_lessons(school.lessons, plan, school.console)
     before = len(plan.output_path(school.lessons[0]).read_text())
-    store_outputs(school.lessons[0], plan.output_path(school.lessons[0]), COST)
+    store_outputs(school.lessons[0], plan.output_path(school.lessons[0]), RESULT)
     assert len(path.read_text()) < before
     outputs = nbformat.read(path, as_version=4).cells[1].outputs
     assert any(o.get("data", {}).get("image/png", "").startswith("iVBOR") for o in outputs)

@@ -219,7 +219,11 @@ def test_two_cells_of_one_answer_are_said():
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "[]", "null", "{}", '{"nbformat": 5, "nbformat_minor": 0}'),
+        "",
+        "[]",
+        "null",
+        "{}",
+        '{"nbformat": 5, "nbformat_minor": 0}',
         '{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [1]}',
         '{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [{"cell_type": "code"}]}',
     ],

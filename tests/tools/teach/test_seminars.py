@@ -70,5 +70,5 @@ def test_without_a_run(school, tmp_path):
     with pytest.raises(CourseError, match="has no times of 01_one: run it: course run 01 --force"):
         read_cell_times(tmp_path / "course.json", school.lessons[0])
     (tmp_path / "course.json").write_text(json.dumps({"lessons": [{"name": "01_one"}]}))
-    with pytest.raises(CourseError, match="has no times of 01_one"):
+    with pytest.raises(CourseError, match=r"course\.json is damaged .*: run course run --force"):
         read_cell_times(tmp_path / "course.json", school.lessons[0])
