@@ -17,6 +17,8 @@ from course_utils.tools.teach import commands
 
 if TYPE_CHECKING:  # these imports take seconds, so each command makes its own
     from course_utils.config import Config
+    from course_utils.tools.run.lessons import Lesson
+    from course_utils.tools.run.plan import Plan
     from course_utils.tools.run.record import CourseResult
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -87,7 +89,7 @@ def _load_run_config(profile: str, dataset: str, first_seed: int | None) -> "Con
 
 
 def _check_run_options(
-    config: "Config", parameters: dict, store: bool, results_name: str | None
+    plan: "Plan", chosen: list["Lesson"], store: bool, results_name: str | None
 ) -> None:
     """Reject ``--store`` and ``--save-results`` where the outputs would not be comparable.
 
@@ -97,11 +99,15 @@ def _check_run_options(
     from course_utils.results import RESULTS
     from course_utils.tools.run.save_results import check_name
 
-    if store and (config.profile, config.dataset, config.first_seed) != ("quick", "shapes", 0):
-        raise CourseError("--store keeps outputs of the quick profile on shapes from seed 0 only")
+    asked = (plan.config.profile, plan.config.first_seed)
+    if store and not (asked == ("quick", 0) and all(map(plan.is_on_own_data, chosen))):
+        raise CourseError(
+            "--store keeps outputs of the quick profile, of every lesson's own data and from "
+            "seed 0 only: run without --dataset and --first-seed"
+        )
     if results_name is not None:
         check_name(results_name, RESULTS)
-        if parameters:
+        if plan.parameters:
             raise CourseError("--save-results keeps what lessons do as they are: run without -p")
 
 
@@ -146,8 +152,9 @@ def run(
 
     parameters = parse_parameters(parameter or [])
     config = _load_run_config(profile, dataset, first_seed)
-    _check_run_options(config, parameters, store, results_name)
-    plan = Plan(config, build.resolve(), time_limit * 60, force, parameters)
+    dataset_chosen = bool(dataset or os.environ.get("COURSE_DATASET"))
+    plan = Plan(config, build.resolve(), time_limit * 60, force, parameters, dataset_chosen)
+    _check_run_options(plan, chosen, store, results_name)
     interrupted = "course: interrupted; finished lessons are kept, run again to go on"
     with ending_on_interrupt(console, interrupted):
         course = run_lessons(chosen, plan, console, found)

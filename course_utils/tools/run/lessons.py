@@ -38,6 +38,7 @@ class Lesson:
     time_s: float | None  # seconds that its stored execution took
     peak_mb: int | None  # memory that it held at most, in 10⁶ bytes
     headline: list[dict] = field(hash=False)  # what the README's table shows of it
+    dataset: str = "shapes"  # that its text and its effect claims are about
 
     @property
     def name(self) -> str:
@@ -56,6 +57,7 @@ def _read_lesson(path: Path) -> Lesson:
             about.get("time_s"),
             about.get("peak_mb"),
             about.get("headline", []),
+            about.get("dataset", "shapes"),
         )
     except KeyError as missing:
         raise CourseError(f"{path.name}: its metadata lack course → {missing}") from None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from course_utils.config import Config
+from course_utils.config import PROFILES, Config
 from course_utils.data.sources import NAMED
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
@@ -48,6 +48,18 @@ class Plan:
     time_limit_s: float
     force: bool = False
     parameters: dict = field(default_factory=dict)
+    dataset_chosen: bool = False  # by a person; else every lesson runs on its own data set
+
+    def config_of(self, lesson: Lesson) -> Config:
+        """The settings of one lesson: they differ in the data set, if nobody chose one."""
+        default = PROFILES[self.config.profile].dataset
+        if self.dataset_chosen or self.config.dataset != default or default == "cifar10":
+            return self.config
+        return self.config.replace(dataset=lesson.dataset)
+
+    def is_on_own_data(self, lesson: Lesson) -> bool:
+        """Whether the lesson runs on the data set that its text and its claims are about."""
+        return self.config_of(lesson).dataset == lesson.dataset
 
     @property
     def folder(self) -> Path:
@@ -65,7 +77,7 @@ class Plan:
         weights = sorted(WEIGHTS.glob("*.safetensors"))
         for path in (*sources, *weights, *results, ROOT / "requirements.lock"):
             digest.update(path.read_bytes())
-        config = self.config
+        config = self.config_of(lesson)
         asked = (config.profile, config.dataset, config.first_seed, sorted(self.parameters.items()))
         digest.update(repr(asked).encode())
         own_images = [] if config.dataset in NAMED else Path(config.dataset).rglob("*")

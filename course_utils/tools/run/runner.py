@@ -11,7 +11,6 @@ import papermill
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
-from course_utils.config import Config
 from course_utils.data.image_data import load_data
 from course_utils.data.shape_outlines import SHAPE_SETS
 from course_utils.errors import CourseError
@@ -64,15 +63,15 @@ def _check_parameters(lessons: Sequence[Lesson], parameters: dict) -> None:
                 raise CourseError(f"{lesson.name} has no parameter {name!r}: it has {names}")
 
 
-def _judge(result: LessonResult, lesson: Lesson, config: Config) -> LessonResult:
-    """Effect claims are promised for `quick` on the embedded data: there, a false one fails.
+def _judge(result: LessonResult, lesson: Lesson, plan: Plan) -> LessonResult:
+    """Effect claims are promised for `quick` on the lesson's own data: there, a false one fails.
 
     So is the budget of seconds; other machines may need more. The limit of memory holds for every
     run but `full` ones and those on a GPU, whose libraries alone take gigabytes.
     """
     broken = [c["text"] for c in result.claims if c["kind"] == "effect" and not c["holds"]]
-    promised = config.profile == "quick" and config.dataset == "shapes"
-    limited = config.profile != "full" and not describe_hardware()["gpu"]
+    promised = plan.config.profile == "quick" and plan.is_on_own_data(lesson)
+    limited = plan.config.profile != "full" and not describe_hardware()["gpu"]
     reason = ""
     if limited and result.peak_memory_bytes > MEMORY_LIMIT_BYTES:
         reason = (
@@ -196,14 +195,14 @@ def _run_lesson(
             plan.folder / "work" / lesson.name,
             environment={
                 "COURSE_PROFILE": config.profile,
-                "COURSE_DATASET": config.dataset,
+                "COURSE_DATASET": plan.config_of(lesson).dataset,
                 "COURSE_FIRST_SEED": str(config.first_seed),
             },
             parameters=plan.parameters,
             time_limit_s=plan.time_limit_s,
             on_cell=on_cell,
         )
-    result = replace(_judge(result, lesson, config), commit=read_commit())
+    result = replace(_judge(result, lesson, plan), commit=read_commit())
     if result.status == "passed":
         result = replace(result, key=key)
     console.print(f"{head}: {result.status} in {result.time_s:.0f} s", soft_wrap=True)

@@ -65,7 +65,7 @@ def test_one_seed_gives_no_interval(lesson, results):
     entry = results["lessons"][0]
     entry["runs"] = [run for run in entry["runs"] if run["seed"] == 0]
     (row,) = rows(lesson, {"comparison": "short", "arm": "mixup"}, results)
-    assert "+1.00 points (one seed, no interval): no evidence" in row
+    assert "+1.00 points (one seed, no interval): inconclusive" in row
 
 
 def test_a_claim_is_shown_with_its_value_and_whether_it_holds(lesson, results):
