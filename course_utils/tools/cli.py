@@ -2,6 +2,7 @@
 
 import errno
 import math
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
