@@ -14,7 +14,7 @@ class Config:
     """What a lesson trains, frozen: made by `load_config`, varied with `replace`."""
 
     profile: str
-    dataset: str  # "shapes", "cifar10" or a folder of images
+    dataset: str  # "photos", "shapes", "cifar10" or a folder of images
     model: str  # a name that `create_model` knows
     num_train: int | None  # images in the training split; None: all there are
     num_val: int  # images in the validation split
@@ -38,25 +38,43 @@ class Config:
 
     def describe(self) -> str:
         """One line for the reader: what will run."""
+        epochs = "1 epoch" if self.epochs == 1 else f"{self.epochs} epochs"
         images = f"{self.num_train:,}" if self.num_train else "all the"
         return (
             f"profile {self.profile} · data {self.dataset}: up to {images} training and "
-            f"{self.num_val:,} validation images · model {self.model} · {self.epochs} epoch(s) "
+            f"{self.num_val:,} validation images · model {self.model} · {epochs} "
             f"of batches of {self.batch_size} · seeds {', '.join(map(str, self.seeds))}"
         )
 
 
-_SMALL = {"dataset": "shapes", "model": "resnet_tiny", "peak_lr": 1e-3, "num_workers": 0}
+# What a data set needs on two cores, in `smoke` and `quick`. Everything but the drawn shapes is
+# taken for photographs: CIFAR-10, and a folder of one's own images.
+_SHAPES = {
+    "model": "resnet_tiny",
+    "epochs": 9,
+    "batch_size": 32,
+    "peak_lr": 1e-3,
+    "augmentation": "albumentations",
+}
+_PHOTOS = {
+    "model": "convnet_small",
+    "epochs": 8,
+    "batch_size": 64,
+    "peak_lr": 1e-3,
+    "augmentation": "batched",
+}
+_TINY = {"epochs": 1, "batch_size": 32}  # `smoke`, whatever the data
+
 PROFILES = {
     "smoke": Config(
-        "smoke", num_train=320, num_val=200, epochs=1, batch_size=32, num_seeds=1, **_SMALL
+        "smoke", "shapes", num_train=320, num_val=200, num_workers=0, num_seeds=1, **_SHAPES | _TINY
     ),
     "quick": Config(
-        "quick", num_train=1000, num_val=1000, epochs=9, batch_size=32, num_seeds=3, **_SMALL
+        "quick", "shapes", num_train=1000, num_val=1000, num_workers=0, num_seeds=3, **_SHAPES
     ),
     "full": Config(
         "full",
-        dataset="cifar10",
+        "cifar10",
         model="resnet18",
         num_train=None,
         num_val=5000,
@@ -69,12 +87,26 @@ PROFILES = {
 }
 
 
-def load_config(profile: str = "", *, dataset: str = "", first_seed: int | None = None) -> Config:
+def _settings_of(profile: str, dataset: str) -> dict[str, object]:
+    """What a profile changes for a data set; `full` is the same for all."""
+    if profile == "full":
+        return {}
+    settings = _SHAPES if dataset.startswith("shapes") else _PHOTOS
+    return settings | _TINY if profile == "smoke" else settings
+
+
+def load_config(
+    profile: str = "", *, dataset: str = "", default: str = "", first_seed: int | None = None
+) -> Config:
     """The frozen configuration of a lesson.
 
     An empty argument is taken from the environment (``COURSE_PROFILE``, ``COURSE_DATASET``,
-    ``COURSE_FIRST_SEED``), then from the defaults: profile ``quick``, the profile's data set,
-    seed 0. ``COURSE_PROGRESS=0`` turns progress bars off.
+    ``COURSE_FIRST_SEED``), then from the defaults: profile ``quick``, data set ``default`` or that
+    of the profile, seed 0. Model, epochs, batch size and learning rate suit the data set.
+    ``COURSE_PROGRESS=0`` turns progress bars off.
+
+    Args:
+        default: the data set that a lesson is written for; ignored in ``full``.
 
     Raises:
         CourseError: unknown profile; a seed that is not an integer ≥ 0.
@@ -86,8 +118,11 @@ def load_config(profile: str = "", *, dataset: str = "", first_seed: int | None 
     if not str(seed).isdecimal() or int(seed) >= 2**31:
         raise CourseError(f"first seed {seed!r} is not an integer from 0 to 2³¹: take 0, 1, 2 …")
     config = PROFILES[profile]
+    default = config.dataset if profile == "full" else default or config.dataset
+    dataset = dataset or os.environ.get("COURSE_DATASET") or default
     return config.replace(
-        dataset=dataset or os.environ.get("COURSE_DATASET") or config.dataset,
+        dataset=dataset,
         first_seed=int(seed),
         progress=os.environ.get("COURSE_PROGRESS", "1") != "0",
+        **_settings_of(profile, dataset),
     )
