@@ -22,6 +22,7 @@ STUDENT_FILES = Path(__file__).with_name("student")  # the README and the Makefi
 COPIED = (
     "course_utils",
     "data/README.md",
+    "data/photos",
     "data/results",
     "data/weights",
     "docs/seams.png",
@@ -30,6 +31,7 @@ COPIED = (
     "requirements.lock",
     "environment.yml",
 )
+MAY_BE_LEFT_OUT = "data/photos"  # data/README.md says how
 RELEASED = ".released.json"  # checksums of the released files: has anyone worked in them?
 KEPT = (".git", ".venv", "build")  # of an earlier release, moved into the new one
 PASSING = {"__pycache__", ".ipynb_checkpoints", "runs"}  # made by running, lost without regret
@@ -107,6 +109,8 @@ def release(lessons: Sequence[Lesson], target: Path, colab: str = "") -> Path:
         for name in COPIED:
             source = ROOT / name
             copy = new / name
+            if name == MAY_BE_LEFT_OUT and not source.exists():
+                continue
             copy.parent.mkdir(parents=True, exist_ok=True)
             if source.is_dir():
                 shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))

@@ -1,0 +1,86 @@
+"""Learning rates for lesson 02: each scheme on seeds that the lesson does not report.
+
+Every scheme is trained at several learning rates on few and many photographs, and on few drawn
+shapes, two seeds each. Six minutes or more on two cores:
+
+    .venv/bin/python benchmarks/freezing_learning_rates.py --save freezing_learning_rates_2cores
+"""
+
+from functools import partial
+from typing import Annotated
+
+import pandas as pd
+import torch
+import typer
+
+from course_utils.config import load_config
+from course_utils.data.image_data import load_data
+from course_utils.models.freeze import freeze_before
+from course_utils.tools.report.keep import keep
+from course_utils.training.compare import compare
+
+SEEDS = (100, 101)  # the lesson reports 0, 1, 2
+SCHEMES = {  # first child that is trained; None: from scratch
+    "from scratch": None,
+    "linear probe": "fc",
+    "last stage": "layer4",
+    "last two stages": "layer3",
+    "full fine-tuning": "stem",
+}
+LEARNING_RATES = {
+    "from scratch": (5e-4, 1e-3, 2e-3, 4e-3),
+    "linear probe": (2e-3, 5e-3, 1e-2, 2e-2),
+    "last stage": (5e-4, 1e-3, 2e-3, 5e-3),
+    "last two stages": (3e-4, 5e-4, 1e-3, 2e-3),
+    "full fine-tuning": (3e-4, 5e-4, 1e-3, 2e-3),
+}
+MANY, FEW = 2000, 500
+MANY_EPOCHS, FEW_EPOCHS = 4, 8
+
+
+def plan_scheme(scheme: str, lr: float, epochs: int) -> dict:
+    """Arguments of `fit` for one scheme at one learning rate, validated at the end only."""
+    options = {
+        "make_optimizer": partial(torch.optim.AdamW, lr=lr),
+        "trainer": {"max_epochs": epochs, "check_val_every_n_epoch": epochs},
+    }
+    first = SCHEMES[scheme]
+    if first is not None:
+        cut = partial(freeze_before, first_trained=first)
+        options |= {"pretrained": True, "model_transform": cut}
+    return options
+
+
+def main(save: Annotated[str, typer.Option(help="name of a file in data/results")] = "") -> None:
+    """Print the mean accuracy of every scheme at every learning rate."""
+    rows = []
+    regimes = (
+        ("photos", MANY, MANY_EPOCHS),
+        ("photos", FEW, FEW_EPOCHS),
+        ("shapes", FEW, FEW_EPOCHS),
+    )
+    for dataset, count, epochs in regimes:
+        photos = load_config("quick", dataset="photos").replace(num_train=MANY)
+        config = photos.replace(dataset=dataset, progress=False)
+        data = load_data(config).take_train(count)
+        arms = {
+            f"{scheme} {lr:g}": plan_scheme(scheme, lr, epochs)
+            for scheme, rates in LEARNING_RATES.items()
+            for lr in rates
+        }
+        found = compare(config, data, arms, seeds=SEEDS, name=f"{dataset}, {count}")
+        for scheme, rates in LEARNING_RATES.items():
+            for lr in rates:
+                values = found.values(f"{scheme} {lr:g}").tolist()
+                where = {"dataset": dataset, "train": count, "epochs": epochs}
+                rows.append(where | {"scheme": scheme, "lr": lr, "val_accuracy": values})
+        table = pd.DataFrame(rows[-len(arms) :])
+        table["mean (%)"] = [100 * sum(values) / len(values) for values in table["val_accuracy"]]
+        print(table.drop(columns="val_accuracy").round(4).to_string(index=False), flush=True)
+    if save:
+        command = "benchmarks/freezing_learning_rates.py"
+        keep(save, command, seeds=list(SEEDS), rows=rows)
+
+
+if __name__ == "__main__":
+    typer.run(main)
