@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from course_utils.errors import CourseError
 
-__all__ = ["DRAWN", "FOR_PHOTOGRAPHS", "PROFILES", "Config", "load_config"]
+__all__ = ["PROFILES", "Config", "load_config"]
 
 
 @dataclass(frozen=True)
