@@ -1,11 +1,14 @@
 """Learning rates for lesson 02: each scheme on seeds that the lesson does not report.
 
 Every scheme is trained at several learning rates on few and many photographs, and on few drawn
-shapes, two seeds each. Six minutes or more on two cores:
+shapes, two seeds each, in two processes with one thread each. Ten minutes on two cores:
 
     .venv/bin/python benchmarks/freezing_learning_rates.py --save freezing_learning_rates_2cores
 """
 
+import multiprocessing
+import os
+from concurrent.futures import Executor, ProcessPoolExecutor
 from functools import partial
 from typing import Annotated
 
@@ -51,32 +54,44 @@ def plan_scheme(scheme: str, lr: float, epochs: int) -> dict:
     return options
 
 
+def search(dataset: str, count: int, epochs: int, executor: Executor) -> list[dict[str, object]]:
+    """One row per scheme and learning rate, with one accuracy per seed."""
+    photos = load_config("quick", dataset="photos")
+    config = photos.replace(dataset=dataset, num_train=MANY, progress=False)
+    data = load_data(config).take_train(count)
+    cells = [(scheme, lr) for scheme, rates in LEARNING_RATES.items() for lr in rates]
+    arms = {f"{scheme} {lr:g}": plan_scheme(scheme, lr, epochs) for scheme, lr in cells}
+    name = f"{dataset}, {count}"
+    found = compare(config, data, arms, seeds=SEEDS, name=name, executor=executor)
+    return [
+        {
+            "dataset": dataset,
+            "train": count,
+            "epochs": epochs,
+            "scheme": scheme,
+            "lr": lr,
+            "val_accuracy": [round(v, 4) for v in found.values(f"{scheme} {lr:g}").tolist()],
+        }
+        for scheme, lr in cells
+    ]
+
+
 def main(save: Annotated[str, typer.Option(help="name of a file in data/results")] = "") -> None:
     """Print the mean accuracy of every scheme at every learning rate."""
-    rows = []
+    os.environ["OMP_NUM_THREADS"] = "1"  # of the processes below
     regimes = (
-        ("photos", MANY, MANY_EPOCHS),
         ("photos", FEW, FEW_EPOCHS),
         ("shapes", FEW, FEW_EPOCHS),
+        ("photos", MANY, MANY_EPOCHS),
     )
-    for dataset, count, epochs in regimes:
-        photos = load_config("quick", dataset="photos").replace(num_train=MANY)
-        config = photos.replace(dataset=dataset, progress=False)
-        data = load_data(config).take_train(count)
-        arms = {
-            f"{scheme} {lr:g}": plan_scheme(scheme, lr, epochs)
-            for scheme, rates in LEARNING_RATES.items()
-            for lr in rates
-        }
-        found = compare(config, data, arms, seeds=SEEDS, name=f"{dataset}, {count}")
-        for scheme, rates in LEARNING_RATES.items():
-            for lr in rates:
-                values = found.values(f"{scheme} {lr:g}").tolist()
-                where = {"dataset": dataset, "train": count, "epochs": epochs}
-                rows.append(where | {"scheme": scheme, "lr": lr, "val_accuracy": values})
-        table = pd.DataFrame(rows[-len(arms) :])
-        table["mean (%)"] = [100 * sum(values) / len(values) for values in table["val_accuracy"]]
-        print(table.drop(columns="val_accuracy").round(4).to_string(index=False), flush=True)
+    rows = []
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for dataset, count, epochs in regimes:
+            found = search(dataset, count, epochs, pool)
+            rows += found
+            table = pd.DataFrame(found).drop(columns=["dataset", "train", "epochs"])
+            table["mean (%)"] = [100 * sum(v) / len(v) for v in table["val_accuracy"]]
+            print(f"{dataset}, {count}\n{table.to_string(index=False)}", flush=True)
     if save:
         command = "benchmarks/freezing_learning_rates.py"
         keep(save, command, seeds=list(SEEDS), rows=rows)

@@ -61,7 +61,7 @@ def test_it_is_valid_and_knows_what_it_is(notebook):
     nbformat.validate(notebook)
     about = notebook.metadata["course"]
     needed = {"question", "technique", "seam", "minutes", "budget_s", "time_s"}
-    assert needed <= set(about) <= needed | {"headline", "peak_mb"}
+    assert needed <= set(about) <= needed | {"headline", "peak_mb", "dataset"}
     assert about["time_s"] <= about["budget_s"]
     assert about.get("peak_mb", 0) <= MEMORY_LIMIT_BYTES / 1e6
     assert set(notebook.metadata) == {"course", "kernelspec", "language_info"}
@@ -103,7 +103,7 @@ def test_cells_are_short_and_explained(notebook, notebook_path):
     assert lengths[len(lengths) // 2] <= 12
     assert 0.95 <= len(prose) / len(code) <= 1.7
     if is_lesson(notebook_path):
-        assert 25 <= len(notebook.cells) <= (100 if is_practice(notebook_path) else 60)
+        assert 25 <= len(notebook.cells) <= 100
 
 
 def test_parameters_are_literals(notebook, notebook_path):
