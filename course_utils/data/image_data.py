@@ -13,7 +13,7 @@ from course_utils.data.augment import flip_and_shift, train_transform
 from course_utils.data.loaders import BatchDataset, seed_worker
 from course_utils.data.shape_outlines import SHAPE_SETS
 from course_utils.data.shapes import make_shapes
-from course_utils.data.sources import open_cifar10, open_folder
+from course_utils.data.sources import open_images
 from course_utils.errors import CourseError
 
 __all__ = ["ImageData", "Images", "batched_loader", "load_data", "split_stratified"]
@@ -178,29 +178,30 @@ def split_stratified(
     return train, val
 
 
+def _read_test(dataset: str) -> Images:
+    """The test split of a data set."""
+    if dataset in SHAPE_SETS:
+        return Images(*make_shapes(2000, split="test", shape_set=dataset))
+    _, targets, pick = open_images(dataset, "test")
+    return Images(pick(np.arange(len(targets))), targets)
+
+
 def load_data(config: Config) -> ImageData:
     """Read the data set of ``config`` and split it, once and stratified, into train and validation.
 
+    The result can be pickled, so that a training can be sent to another process.
+
     Raises:
-        CourseError: unknown data set; a folder, an archive or an image that cannot be used.
+        CourseError: unknown data set; a folder, an archive, a sheet or an image that cannot be
+            used.
     """
     if config.dataset in SHAPE_SETS:
         class_names = tuple(SHAPE_SETS[config.dataset])
         num_train = 50_000 if config.num_train is None else config.num_train
         pool = make_shapes(num_train + config.num_val, shape_set=config.dataset)
         targets, pick = pool[1], lambda index: pool[0][index]
-
-        def open_test() -> Images:
-            return Images(*make_shapes(2000, split="test", shape_set=config.dataset))
     else:
-        opener = (
-            open_cifar10 if config.dataset == "cifar10" else partial(open_folder, config.dataset)
-        )
-        class_names, targets, pick = opener(split="train")
-
-        def open_test() -> Images:
-            _, test_targets, pick_test = opener(split="test")
-            return Images(pick_test(np.arange(len(test_targets))), test_targets)
+        class_names, targets, pick = open_images(config.dataset)
 
     train_index, val_index = split_stratified(targets, config.num_train, config.num_val)
     images = pick(train_index)
@@ -211,7 +212,7 @@ def load_data(config: Config) -> ImageData:
         val=Images(pick(val_index), targets[val_index]),
         mean=tuple((images.mean((0, 1, 2)) / 255).tolist()),
         std=tuple((images.std((0, 1, 2)) / 255).tolist()),
-        open_test=open_test,
+        open_test=partial(_read_test, config.dataset),
         batch_size=config.batch_size,
         num_workers=config.num_workers,
     )

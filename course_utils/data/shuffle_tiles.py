@@ -1,6 +1,8 @@
 """Images that resemble the pretraining's less: the same pixels, tiles in another order."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -21,6 +23,10 @@ def _shuffle(images: Images, size: int) -> Images:
     tiles = tiles.reshape(n, rows * columns, size, size, channels)[:, order]
     tiles = tiles.reshape(n, rows, columns, size, size, channels).swapaxes(2, 3)
     return replace(images, images=tiles.reshape(images.images.shape))
+
+
+def _shuffle_test(open_test: Callable[[], Images], size: int) -> Images:
+    return _shuffle(open_test(), size)
 
 
 def shuffle_tiles(data: ImageData, size: int) -> ImageData:
@@ -44,5 +50,5 @@ def shuffle_tiles(data: ImageData, size: int) -> ImageData:
         name=f"{data.name}, shuffled tiles",
         train=_shuffle(data.train, size),
         val=_shuffle(data.val, size),
-        open_test=lambda: _shuffle(data.open_test(), size),
+        open_test=partial(_shuffle_test, data.open_test, size),  # a lambda could not be pickled
     )

@@ -1,6 +1,6 @@
-"""Images from outside: a folder of the user's own, and CIFAR-10.
+"""Images from files: `photos`, CIFAR-10, or a folder of the user's own.
 
-Both openers return ``(class_names, targets, pick)``: ``targets`` ``(N,)`` int64 of every image
+All openers return ``(class_names, targets, pick)``: ``targets`` ``(N,)`` int64 of every image
 of the split, and ``pick(index)`` that reads the images ``(len(index), 32, 32, 3)`` uint8, so
 that only those that are used are decoded.
 """
@@ -13,14 +13,15 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps
 
+from course_utils.data.photos import open_photos
 from course_utils.data.shape_outlines import SHAPE_SETS
 from course_utils.data.shapes import IMAGE_SIZE
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
 
-__all__ = ["NAMED", "open_cifar10", "open_folder"]
+__all__ = ["NAMED", "open_cifar10", "open_folder", "open_images"]
 
-NAMED = (*SHAPE_SETS, "cifar10")  # what is not a folder
+NAMED = (*SHAPE_SETS, "photos", "cifar10")  # what is not a folder
 
 PILLOW_ERRORS = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
 Opened = tuple[tuple[str, ...], np.ndarray, Callable[[np.ndarray], np.ndarray]]
@@ -53,7 +54,8 @@ def open_folder(folder: str, split: str = "train") -> Opened:
     root = Path(folder).expanduser() / split
     layout = f"expected {root}/<class>/<image>.jpg"
     if not root.parent.is_dir():
-        raise CourseError(f"no data set {folder!r}: use shapes, cifar10 or an existing folder")
+        known = "shapes, photos, cifar10 or an existing folder"
+        raise CourseError(f"no data set {folder!r}: use {known}")
     if not root.is_dir():
         raise CourseError(f"{folder} has no folder {split}/: {layout}")
     if sum(entry.is_dir() for entry in root.iterdir()) < 2:
@@ -97,6 +99,19 @@ def open_cifar10(split: str = "train") -> Opened:
             f"{CIFAR10.filename} into {root}, or use COURSE_DATASET=shapes"
         ) from None
     return tuple(found.classes), np.array(found.targets), lambda index: found.data[index]
+
+
+def open_images(dataset: str, split: str = "train") -> Opened:
+    """One split of a data set that is not drawn: ``"photos"``, ``"cifar10"`` or a folder.
+
+    Raises:
+        CourseError: unknown data set; a folder, an archive or a sheet that cannot be used.
+    """
+    if dataset == "photos":
+        return open_photos(split)
+    if dataset == "cifar10":
+        return open_cifar10(split)
+    return open_folder(dataset, split)
 
 
 def _md5(path: Path) -> str:

@@ -71,7 +71,7 @@ def run(
         list[str] | None, typer.Argument(help="numbers or names; all if none")
     ] = None,
     profile: Profile = "",
-    dataset: Annotated[str, typer.Option(help="shapes, cifar10 or a folder of images")] = "",
+    dataset: Annotated[str, typer.Option(help="shapes, photos, cifar10 or a folder")] = "",
     first_seed: Annotated[int | None, typer.Option(help="first of the paired seeds")] = None,
     parameter: Annotated[
         list[str] | None, typer.Option("-p", help="NAME=VALUE for the parameters cell")

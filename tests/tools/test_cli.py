@@ -56,7 +56,7 @@ def assert_one_line(result, sentence):
     [
         (["07_none"], "no lesson '07_none': choose from 00_start_here, 01_baseline"),
         (["--profile", "fast"], "no profile 'fast': choose from smoke, quick, full"),
-        (["--dataset", "mnist"], "no data set 'mnist': use shapes, cifar10 or an existing folder"),
+        (["--dataset", "mnist"], "no data set 'mnist': use shapes, photos, cifar10 or"),
         (["-p", "BETA=1"], "has no parameter 'BETA': it has ALPHA"),
         (["-p", "ALPHA"], "-p ALPHA: write it as NAME=VALUE"),
         (["--first-seed", "-1"], "first seed -1 is not an integer"),

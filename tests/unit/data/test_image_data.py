@@ -157,7 +157,7 @@ def test_other_sizes_are_resized_and_it_is_said(tmp_path, capsys):
 
 
 def test_no_such_data_set():
-    with pytest.raises(CourseError, match="use shapes, cifar10 or an existing folder"):
+    with pytest.raises(CourseError, match="use shapes, photos, cifar10 or an existing folder"):
         load_folder("/no/such/folder")
 
 
