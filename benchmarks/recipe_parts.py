@@ -3,6 +3,7 @@
 .venv/bin/python benchmarks/recipe_parts.py --dataset <folder of CIFAR-10> --save NAME
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -37,7 +38,7 @@ def main(
         "ResNet-18 for vgg_tiny": {"config": recipe["config"].replace(model="resnet18")},
         "AdamW at 0.001 for SGD at 0.1": {"optimizer": None},
         "a constant rate for the schedule": {"schedule": None},
-        "batches of 32 for 128": {"train_loader": batched_loader},
+        "batches of 32 for 128": {"train_loader": partial(batched_loader, batch_size=32)},
         "albumentations for batches at once": {"train_loader": image_by_image},
         "fp32 for bf16": {"trainer": {"precision": "32-true"}},
         "no channels-last": {"model_transform": None},

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from course_utils.errors import CourseError
 
-__all__ = ["PROFILES", "Config", "load_config"]
+__all__ = ["DRAWN", "FOR_PHOTOGRAPHS", "PROFILES", "Config", "load_config"]
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,7 @@ class Config:
     """What a lesson trains, frozen: made by `load_config`, varied with `replace`."""
 
     profile: str
-    dataset: str  # "shapes", "cifar10" or a folder of images
+    dataset: str  # "shapes", "photos", "cifar10" or a folder of images
     model: str  # a name that `create_model` knows
     num_train: int | None  # images in the training split; None: all there are
     num_val: int  # images in the validation split
@@ -67,13 +67,23 @@ PROFILES = {
     ),
 }
 
+DRAWN = ("shapes", "shapes_source")  # data sets for which the settings above were chosen
+PHOTOS_MODEL = "resnet_tiny"  # the network of the small profiles on photographs
+# What the profiles change where the images are photographs: `photos`, `cifar10`, a folder.
+_PHOTOS = {"model": PHOTOS_MODEL, "peak_lr": 1e-3}
+FOR_PHOTOGRAPHS = {
+    "smoke": {"num_train": 320, "num_val": 200, "epochs": 1, "batch_size": 32, **_PHOTOS},
+    "quick": {"num_train": 1000, "num_val": 1000, "epochs": 8, "batch_size": 64, **_PHOTOS},
+}
+
 
 def load_config(profile: str = "", *, dataset: str = "", first_seed: int | None = None) -> Config:
-    """The frozen configuration of a lesson.
+    """The frozen configuration of a lesson: the profile's settings for the data set.
 
     An empty argument is taken from the environment (``COURSE_PROFILE``, ``COURSE_DATASET``,
     ``COURSE_FIRST_SEED``), then from the defaults: profile ``quick``, the profile's data set,
-    seed 0. ``COURSE_PROGRESS=0`` turns progress bars off.
+    seed 0. ``COURSE_PROGRESS=0`` turns progress bars off. In ``smoke`` and ``quick`` photographs
+    have settings of their own, `FOR_PHOTOGRAPHS`.
 
     Raises:
         CourseError: unknown profile; a seed that is not an integer ≥ 0.
@@ -85,8 +95,11 @@ def load_config(profile: str = "", *, dataset: str = "", first_seed: int | None 
     if not str(seed).isdecimal() or int(seed) >= 2**31:
         raise CourseError(f"first seed {seed!r} is not an integer from 0 to 2³¹: take 0, 1, 2 …")
     config = PROFILES[profile]
+    dataset = dataset or os.environ.get("COURSE_DATASET") or config.dataset
+    settings = {} if dataset in DRAWN else FOR_PHOTOGRAPHS.get(profile, {})
     return config.replace(
-        dataset=dataset or os.environ.get("COURSE_DATASET") or config.dataset,
+        **settings,
+        dataset=dataset,
         first_seed=int(seed),
         progress=os.environ.get("COURSE_PROGRESS", "1") != "0",
     )

@@ -2,7 +2,8 @@ import dataclasses
 
 import pytest
 
-from course_utils.config import PROFILES, load_config
+from course_utils.config import DRAWN, FOR_PHOTOGRAPHS, PROFILES, load_config
+from course_utils.data.shape_outlines import SHAPE_SETS
 from course_utils.errors import CourseError
 
 
@@ -41,3 +42,41 @@ def test_bad_seed(monkeypatch, seed):
     monkeypatch.setenv("COURSE_FIRST_SEED", seed)
     with pytest.raises(CourseError, match="take 0, 1, 2"):
         load_config()
+
+
+# --- settings follow the data set
+
+
+def sizes(config):
+    return (config.num_train, config.num_val, config.epochs, config.batch_size, config.peak_lr)
+
+
+def test_the_default_is_still_shapes_with_its_own_settings():
+    assert load_config().dataset == load_config("smoke").dataset == "shapes"
+    assert sizes(load_config("quick", dataset="shapes")) == (1000, 1000, 9, 32, 1e-3)
+    assert sizes(load_config("smoke", dataset="shapes_source")) == (320, 200, 1, 32, 1e-3)
+
+
+@pytest.mark.parametrize("dataset", ["photos", "cifar10", "/some/folder"])
+@pytest.mark.parametrize("given", ["argument", "environment"])
+def test_photographs_have_settings_of_their_own(monkeypatch, dataset, given):
+    if given == "environment":
+        monkeypatch.setenv("COURSE_DATASET", dataset)
+        dataset = ""
+    assert sizes(load_config("quick", dataset=dataset)) == (1000, 1000, 8, 64, 1e-3)
+    assert sizes(load_config("smoke", dataset=dataset)) == (320, 200, 1, 32, 1e-3)
+
+
+def test_the_argument_beats_the_environment_in_the_settings_too(monkeypatch):
+    monkeypatch.setenv("COURSE_DATASET", "photos")
+    assert load_config("quick", dataset="shapes") == PROFILES["quick"].replace(progress=True)
+
+
+def test_full_is_the_same_on_every_data_set():
+    full = load_config("full")
+    assert load_config("full", dataset="photos") == full.replace(dataset="photos")
+    assert "full" not in FOR_PHOTOGRAPHS
+
+
+def test_all_drawn_data_sets_are_known():
+    assert set(DRAWN) == set(SHAPE_SETS)
