@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 from packaging.requirements import Requirement
 
+from course_utils.config import PROFILES
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
 
@@ -132,18 +133,40 @@ def _check_write_access(folder: Path) -> Finding:
         return Finding("Write access", f"{error.strerror}: {folder}", "clone the course elsewhere")
 
 
+def _read_dataset() -> str:
+    return os.environ.get("COURSE_DATASET") or PROFILES["quick"].dataset
+
+
 def _check_data() -> Finding:
     from course_utils.data.shape_outlines import SHAPE_SETS
-    from course_utils.data.sources import open_cifar10, open_folder
+    from course_utils.data.sources import open_images
 
-    dataset = os.environ.get("COURSE_DATASET") or "shapes"
+    dataset = _read_dataset()
     if dataset in SHAPE_SETS:
         return Finding("Data", f"{dataset} is embedded")
     try:
-        names, targets, _ = open_cifar10() if dataset == "cifar10" else open_folder(dataset)
+        names, targets, _ = open_images(dataset)
     except CourseError as error:
         return Finding("Data", str(error), "set COURSE_DATASET=shapes until that is mended")
     return Finding("Data", f"{dataset}: {len(targets):,} images of {len(names)} classes")
+
+
+def _check_photos() -> Finding:
+    """Every sheet is there and has its checksum; only who trains on `photos` needs them."""
+    from course_utils.data.photos import describe_photos, read_sheet
+
+    required = _read_dataset() == "photos"
+    try:
+        about = describe_photos()
+        for name in about["sheets"]:
+            read_sheet(name, about)
+    except CourseError as error:
+        problem, _, cure = str(error).rpartition(": ")
+        return Finding("Photographs", problem, cure, required)
+    counts = [
+        f"{count * len(about['classes']):,} {split}" for split, count in about["tiles"].items()
+    ]
+    return Finding("Photographs", f"checksums verified, {' and '.join(counts)}", required=required)
 
 
 def _check_backbone() -> Finding:
@@ -170,6 +193,7 @@ def check_environment(folder: Path = ROOT) -> Iterator[Finding]:
         lambda: _check_disk(folder),
         lambda: _check_write_access(folder),
         _check_data,
+        _check_photos,
         _check_backbone,
     )
     for check in checks:

@@ -117,7 +117,7 @@ class Lab:
 @pytest.fixture
 def copied_course(tmp_path: Path) -> Path:
     """The course in a folder of its own: the lab saves notebooks."""
-    for name in ("course_utils", "notebooks", "data/results", "data/weights"):
+    for name in ("course_utils", "notebooks", "data/photos", "data/results", "data/weights"):
         ignored = shutil.ignore_patterns("__pycache__", "runs", ".ipynb_checkpoints")
         shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
     shutil.copy(ROOT / "requirements.lock", tmp_path)

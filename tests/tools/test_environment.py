@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from course_utils import environment
+from course_utils.data.photos import describe_photos
 from course_utils.environment import Finding, check_environment, find_package_faults, read_lock
 from course_utils.models.backbone import BACKBONE, read_backbone, write_backbone
 
@@ -19,7 +20,7 @@ def test_every_check_is_one_line(findings):
     found = findings()
     assert list(found) == [
         *("Python", "Packages", "Compiler", "GPU", "DALI", "Memory", "Disk"),
-        *("Write access", "Data", "Backbone"),
+        *("Write access", "Data", "Photographs", "Backbone"),
     ]
     assert all("\n" not in str(finding) for finding in found.values())
     assert all(finding.ok or "→" in str(finding) for finding in found.values())
@@ -105,3 +106,25 @@ def test_a_backbone_that_does_not_match_its_checksum(findings, monkeypatch, tmp_
     found = findings()["Backbone"]
     assert "sha256 differs" in found.detail
     assert found.cure.startswith("restore it with `git checkout data/weights`")
+
+
+def test_photographs_that_are_intact(findings, monkeypatch):
+    monkeypatch.setenv("COURSE_DATASET", "photos")
+    found = findings()
+    assert str(found["Photographs"]) == (
+        "Photographs: ok · checksums verified, 8,000 train and 2,000 test"
+    )
+    assert found["Data"].detail == "photos: 8,000 images of 10 classes"
+
+
+@pytest.mark.parametrize("dataset", ["photos", "shapes"])
+def test_photographs_that_are_missing(findings, monkeypatch, tmp_path, dataset):
+    """They are required only where they are the data set."""
+    monkeypatch.setenv("COURSE_DATASET", dataset)
+    monkeypatch.setattr(
+        "course_utils.data.photos.describe_photos", lambda *folder: describe_photos(tmp_path)
+    )
+    found = findings()["Photographs"]
+    assert found.detail.endswith("photos.json is missing or damaged")
+    assert found.cure.startswith("restore it with `git checkout data/photos`")
+    assert found.required == (dataset == "photos")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from course_utils.config import Config
+from course_utils.data.photos import PHOTOS
 from course_utils.data.sources import NAMED
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
@@ -64,7 +65,8 @@ class Plan:
         package = ROOT / "course_utils"
         sources = [p for p in sorted(package.rglob("*.py")) if "tools" not in p.parts]
         weights = sorted(WEIGHTS.glob("*.safetensors"))
-        for path in (*sources, *weights, *results, ROOT / "requirements.lock"):
+        photos = sorted(PHOTOS.glob("*.json"))  # it has the checksum of every sheet
+        for path in (*sources, *weights, *photos, *results, ROOT / "requirements.lock"):
             digest.update(path.read_bytes())
         config = self.config
         asked = (config.profile, config.dataset, config.first_seed, sorted(self.parameters.items()))

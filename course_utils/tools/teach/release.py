@@ -20,9 +20,11 @@ __all__ = ["clear_solutions", "release"]
 
 STUDENT_FILES = Path(__file__).with_name("student")  # the README and the Makefile of a release
 COPIED = (
-    *("course_utils", "data/README.md", "data/results", "data/weights", "docs/seams.png"),
+    *("course_utils", "data/README.md", "data/photos", "data/results", "data/weights"),
+    "docs/seams.png",
     *("LICENSE", "pyproject.toml", "requirements.lock", "environment.yml"),
 )
+MAY_BE_LEFT_OUT = "data/photos"  # data/README.md says how
 RELEASED = ".released.json"  # checksums of the released files: has anyone worked in them?
 KEPT = (".git", ".venv", "build")  # of an earlier release, moved into the new one
 PASSING = {"__pycache__", ".ipynb_checkpoints", "runs"}  # made by running, lost without regret
@@ -98,6 +100,8 @@ def release(lessons: Sequence[Lesson], target: Path, colab: str = "") -> Path:
         shutil.copytree(STUDENT_FILES, new)
         for name in COPIED:
             source, copy = ROOT / name, new / name
+            if name == MAY_BE_LEFT_OUT and not source.exists():
+                continue
             copy.parent.mkdir(parents=True, exist_ok=True)
             if source.is_dir():
                 shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))

@@ -15,6 +15,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from course_utils.data.photos import describe_photos
 from course_utils.errors import CourseError
 from course_utils.results import list_results
 from course_utils.tools.run.lessons import find_lessons
@@ -53,7 +54,7 @@ def read_texts(folder):
                 if cell.cell_type == "markdown":
                     text = html.unescape(re.sub(r"<[^>]+>", " ", text))
                 yield f"{path.name}, cell {number + 1}", text + str(cell.get("outputs", ""))
-        elif path.is_file() and path.suffix not in (".safetensors", ".png", ".pyc"):
+        elif path.is_file() and path.suffix not in (".safetensors", ".png", ".jpg", ".pyc"):
             yield str(path.relative_to(folder)), path.read_text(encoding="utf-8")
 
 
@@ -234,8 +235,10 @@ def test_the_colab_cell_does_nothing_elsewhere_and_installs_there(tmp_path, monk
             make_colab_cell(address)
 
 
-def test_the_release_brings_weights_results_and_its_licence(released):
+def test_the_release_brings_weights_photographs_results_and_its_licence(released):
     assert list(Path(released, "data", "weights").glob("*.safetensors"))
+    assert describe_photos(released / "data" / "photos") == describe_photos()
+    assert len(list((released / "data" / "photos").glob("*.jpg"))) == 20
     assert list_results(released / "data" / "results") == list_results()
     for name in ("LICENSE", "README.md", "Makefile", "requirements.lock"):
         assert (released / name).exists()
