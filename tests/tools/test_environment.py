@@ -2,11 +2,12 @@ from functools import partial
 from types import SimpleNamespace
 
 import pytest
-import torch
 
 from course_utils import environment
+from course_utils.data.photos import describe_photos
 from course_utils.environment import Finding, check_environment, find_package_faults, read_lock
-from course_utils.models.backbone import BACKBONE, read_backbone, write_backbone
+from course_utils.models.backbone import BACKBONES, read_backbone, write_backbone
+from course_utils.models.create import create_model
 
 
 @pytest.fixture
@@ -27,6 +28,7 @@ def test_every_check_is_one_line(findings):
         "Disk",
         "Write access",
         "Data",
+        "Photographs",
         "Backbone",
     ]
     assert all("\n" not in str(finding) for finding in found.values())
@@ -106,10 +108,32 @@ def test_finding_without_a_cure_is_ok():
 
 
 def test_a_backbone_that_does_not_match_its_checksum(findings, monkeypatch, tmp_path):
-    write_backbone({"conv1.weight": torch.zeros(1)}, {}, tmp_path)
-    (tmp_path / f"{BACKBONE}.safetensors").write_bytes(b"something else")
-    refused = partial(read_backbone, tmp_path)
+    write_backbone(create_model("convnet_small", 2), "convnet_small", {}, tmp_path)
+    (tmp_path / f"{BACKBONES['convnet_small']}.safetensors").write_bytes(b"something else")
+    refused = partial(read_backbone, "convnet_small", tmp_path)
     monkeypatch.setattr("course_utils.models.backbone.read_backbone", refused)
     found = findings()["Backbone"]
     assert "sha256 differs" in found.detail
     assert found.cure.startswith("restore it with `git checkout data/weights`")
+
+
+def test_photographs_that_are_intact(findings, monkeypatch):
+    monkeypatch.setenv("COURSE_DATASET", "photos")
+    found = findings()
+    assert str(found["Photographs"]) == (
+        "Photographs: ok · checksums verified, 8,000 train and 2,000 test"
+    )
+    assert found["Data"].detail == "photos: 8,000 images of 10 classes"
+
+
+@pytest.mark.parametrize("dataset", ["photos", "shapes"])
+def test_photographs_that_are_missing(findings, monkeypatch, tmp_path, dataset):
+    """They are required only where they are the data set."""
+    monkeypatch.setenv("COURSE_DATASET", dataset)
+    monkeypatch.setattr(
+        "course_utils.data.photos.describe_photos", lambda *folder: describe_photos(tmp_path)
+    )
+    found = findings()["Photographs"]
+    assert found.detail.endswith("photos.json is missing or damaged")
+    assert found.cure.startswith("restore it with `git checkout data/photos`")
+    assert found.required == (dataset == "photos")

@@ -3,6 +3,7 @@ import dataclasses
 import pytest
 
 from course_utils.config import PROFILES, load_config
+from course_utils.data.shape_outlines import SHAPE_SETS
 from course_utils.errors import CourseError
 
 
@@ -41,3 +42,50 @@ def test_bad_seed(monkeypatch, seed):
     monkeypatch.setenv("COURSE_FIRST_SEED", seed)
     with pytest.raises(CourseError, match="take 0, 1, 2"):
         load_config()
+
+
+# --- settings follow the data set
+
+
+def sizes(config):
+    return (config.num_train, config.num_val, config.epochs, config.batch_size, config.peak_lr)
+
+
+def test_the_default_is_still_shapes_with_its_own_settings():
+    assert load_config().dataset == load_config("smoke").dataset == "shapes"
+    assert sizes(load_config("quick", dataset="shapes")) == (1000, 1000, 9, 32, 1e-3)
+    assert sizes(load_config("smoke", dataset="shapes_source")) == (320, 200, 1, 32, 1e-3)
+
+
+@pytest.mark.parametrize("dataset", ["photos", "cifar10", "/some/folder"])
+@pytest.mark.parametrize("given", ["argument", "environment"])
+def test_photographs_have_settings_of_their_own(monkeypatch, dataset, given):
+    if given == "environment":
+        monkeypatch.setenv("COURSE_DATASET", dataset)
+        dataset = ""
+    assert sizes(load_config("quick", dataset=dataset)) == (1000, 1000, 8, 64, 1e-3)
+    assert sizes(load_config("smoke", dataset=dataset)) == (320, 200, 1, 32, 1e-3)
+
+
+def test_the_argument_beats_the_environment_in_the_settings_too(monkeypatch):
+    monkeypatch.setenv("COURSE_DATASET", "photos")
+    assert load_config("quick", dataset="shapes") == PROFILES["quick"].replace(progress=True)
+
+
+def test_full_is_the_same_on_every_data_set():
+    full = load_config("full")
+    assert load_config("full", dataset="photos") == full.replace(dataset="photos")
+
+
+def test_all_drawn_data_sets_have_the_settings_of_shapes():
+    for name in SHAPE_SETS:
+        assert load_config("quick", dataset=name).model == PROFILES["quick"].model
+
+
+def test_a_lesson_may_have_a_default_of_its_own_and_a_person_the_last_word(monkeypatch):
+    assert load_config("quick", default="photos").dataset == "photos"
+    assert load_config("quick", default="photos").batch_size == 64
+    assert load_config("quick", dataset="shapes", default="photos").dataset == "shapes"
+    assert load_config("full", default="photos").dataset == "cifar10"
+    monkeypatch.setenv("COURSE_DATASET", "/some/folder")
+    assert load_config("quick", default="photos").dataset == "/some/folder"
