@@ -174,7 +174,8 @@ def run(
         from course_utils.results import RESULTS
         from course_utils.tools.run.save_results import collect_results, save_results
 
-        measured = collect_results(results_name, course, chosen, found, config)
+        datasets = list(dict.fromkeys(plan.config_of(lesson).dataset for lesson in chosen))
+        measured = collect_results(results_name, course, chosen, found, config, datasets)
         path = save_results(measured, RESULTS)
         console.print(f"results: {path}", soft_wrap=True)
 
