@@ -7,7 +7,8 @@ from course_utils.models.create import create_model
 
 
 @pytest.mark.parametrize(
-    "name", ["resnet_tiny", "vgg_tiny", "vgg_small", "resnet18", "timm/resnet10t"]
+    "name",
+    ["convnet_small", "resnet_tiny", "vgg_tiny", "vgg_small", "resnet18", "timm/resnet10t"],
 )
 def test_images_become_logits(name):
     logits = create_model(name, num_classes=7)(torch.zeros(2, 3, 32, 32))
@@ -50,5 +51,31 @@ def test_plain_stacks_halve_the_side_with_each_stage(name, side):
 
 
 def test_plain_stacks_have_no_pretrained_weights():
-    with pytest.raises(CourseError, match="vgg_tiny has no pretrained weights: use resnet_tiny"):
+    with pytest.raises(CourseError, match="vgg_tiny has no pretrained weights: use convnet_small"):
         create_model("vgg_tiny", num_classes=10, pretrained=True)
+
+
+def test_convnet_small_has_named_stages_and_the_size_it_promises():
+    model = create_model("convnet_small", num_classes=10)
+    names = [name for name, _ in model.named_children()]
+    assert names == ["stem", "layer1", "layer2", "layer3", "layer4", "global_pool", "fc"]
+    assert count_parameters(model) == 1_572_810
+    sizes, x = [], torch.zeros(2, 3, 32, 32)
+    for name in names[:5]:
+        x = getattr(model, name)(x)
+        sizes.append(tuple(x.shape[1:]))
+    assert sizes == [(32, 16, 16), (64, 8, 8), (128, 4, 4), (256, 2, 2), (256, 2, 2)]
+
+
+def test_checkpointed_convnet_small_has_the_same_gradients():
+    torch.manual_seed(0)
+    model = create_model("convnet_small", num_classes=3).train()
+    images = torch.randn(4, 3, 32, 32)
+    gradients = []
+    for enable in (False, True):
+        model.set_grad_checkpointing(enable)
+        model.zero_grad()
+        model(images).square().sum().backward()
+        gradients.append([p.grad.clone() for p in model.parameters()])
+    for plain, checkpointed in zip(*gradients, strict=True):
+        torch.testing.assert_close(checkpointed, plain)
