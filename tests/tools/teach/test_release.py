@@ -245,6 +245,19 @@ def test_the_release_brings_weights_photographs_results_and_its_licence(released
     assert not (released / "tests").exists()
 
 
+def test_photographs_may_be_left_out(tmp_path, monkeypatch):
+    """``data/README.md`` says how: delete the folder. Nothing else may be missing."""
+    module = sys.modules[release.__module__]
+    left_out = [name.replace("data/photos", "data/no_photos") for name in module.COPIED]
+    monkeypatch.setattr(module, "COPIED", left_out)
+    with pytest.raises(FileNotFoundError, match="no_photos"):
+        release(find_lessons()[:1], tmp_path / "student")
+    monkeypatch.setattr(module, "MAY_BE_LEFT_OUT", "data/no_photos")
+    folder = release(find_lessons()[:1], tmp_path / "student")
+    assert not (folder / "data" / "photos").exists()
+    assert (folder / "data" / "README.md").exists()
+
+
 def test_nothing_of_a_released_folder_is_lost(tmp_path):
     lessons = find_lessons()[:1]
     folder = release(lessons, tmp_path / "student")
