@@ -43,7 +43,7 @@ doctor: setup
 	$(BIN)/course doctor
 
 lint: setup
-	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
 format: setup
 	$(BIN)/ruff check --fix . && $(BIN)/ruff format .
@@ -58,4 +58,4 @@ lock: setup
 	$(BIN)/uv pip compile pyproject.toml --extra cluster --extra dali --extra teach --extra dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --quiet --custom-compile-command 'make lock' -o requirements.lock
 
 clean:
-	rm -rf build runs notebooks/runs .pytest_cache .ruff_cache
+	rm -rf build runs notebooks/runs .pytest_cache .ruff_cache .mypy_cache

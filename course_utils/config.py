@@ -3,6 +3,7 @@
 import dataclasses
 import os
 from dataclasses import dataclass
+from typing import Any
 
 from course_utils.errors import CourseError
 
@@ -49,21 +50,21 @@ class Config:
 
 # What a data set needs on two cores, in `smoke` and `quick`. Everything but the drawn shapes is
 # taken for photographs: CIFAR-10, and a folder of one's own images.
-_SHAPES = {
+_SHAPES: dict[str, Any] = {
     "model": "resnet_tiny",
     "epochs": 9,
     "batch_size": 32,
     "peak_lr": 1e-3,
     "augmentation": "albumentations",
 }
-_PHOTOS = {
+_PHOTOS: dict[str, Any] = {
     "model": "convnet_small",
     "epochs": 8,
     "batch_size": 64,
     "peak_lr": 1e-3,
     "augmentation": "batched",
 }
-_TINY = {"epochs": 1, "batch_size": 32}  # `smoke`, whatever the data
+_TINY: dict[str, Any] = {"epochs": 1, "batch_size": 32}  # `smoke`, whatever the data
 
 PROFILES = {
     "smoke": Config(
@@ -87,7 +88,7 @@ PROFILES = {
 }
 
 
-def _settings_of(profile: str, dataset: str) -> dict[str, object]:
+def _settings_of(profile: str, dataset: str) -> dict[str, Any]:
     """What a profile changes for a data set; `full` is the same for all."""
     if profile == "full":
         return {}

@@ -144,8 +144,9 @@ def plot_against_parameters(comparisons: Mapping[str, Comparison], title: str) -
     rows = -(-len(comparisons) // 2)
     columns = min(2, len(comparisons))
     size = (3.6 * columns + 2.2, 2.6 * rows + 0.5)
-    shape = {"sharex": True, "sharey": True, "squeeze": False}
-    figure, axes = plt.subplots(rows, columns, figsize=size, **shape)
+    figure, axes = plt.subplots(
+        rows, columns, figsize=size, sharex=True, sharey=True, squeeze=False
+    )
     for axis in axes.flat[len(comparisons) :]:
         axis.remove()
     for axis, (name, found) in zip(axes.flat, comparisons.items(), strict=False):
@@ -183,7 +184,9 @@ def plot_confusion(counts: np.ndarray, class_names: Sequence[str], title: str) -
     for (row, column), count in np.ndenumerate(counts):
         if count:
             colour = "white" if count > dark else "black"
-            axis.text(column, row, int(count), ha="center", va="center", color=colour, fontsize=8)
+            axis.text(
+                column, row, str(int(count)), ha="center", va="center", color=colour, fontsize=8
+            )
     ticks = range(len(class_names))
     axis.set_xticks(ticks, class_names, rotation=45, ha="right")
     axis.set_yticks(ticks, class_names)
@@ -209,8 +212,15 @@ def plot_cuts(model: nn.Module, cuts: Mapping[str, str], title: str) -> Axes:
         for column, (name, size) in enumerate(sizes.items()):
             box, ink = ("#dddddd", "black") if name in frozen else (COLOURS[0], "white")
             axis.barh(-row, 0.94, left=column, height=0.7, color=box)
-            place = {"ha": "center", "va": "center", "fontsize": 8, "color": ink}
-            axis.text(column + 0.47, -row, f"{name}\n{size:,}", **place)
+            axis.text(
+                column + 0.47,
+                -row,
+                f"{name}\n{size:,}",
+                ha="center",
+                va="center",
+                fontsize=8,
+                color=ink,
+            )
         share = 1 - sum(sizes.get(name, 0) for name in frozen) / sum(sizes.values())
         axis.text(len(sizes) + 0.1, -row, f"{share:.1%} trained", va="center")
     axis.set_yticks([-row for row in range(len(cuts))], list(cuts))

@@ -38,7 +38,7 @@ def affine_matrices(angle, scale, shift, size: int) -> np.ndarray:
         scale, shift: ``(N, 2)`` for x and y, the shift in pixels.
     """
     angle = np.deg2rad(angle)
-    rows = [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]
+    rows = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     turn = np.moveaxis(rows, 2, 0) / np.asarray(scale)[:, :, None]
     start = size / 2 - np.einsum("nij,nj->ni", turn, size / 2 + np.asarray(shift))
     return np.concatenate([turn, start[:, :, None]], axis=2).astype(np.float32)
@@ -99,10 +99,15 @@ def make_pipeline(files: JpegFiles, mean, std, draw, *, shard=(0, 1), gpu=False,
             matrices, low, width = fn.external_source(change, num_outputs=3)
             images = fn.warp_affine(images, matrix=matrices)
             images = fn.crop_mirror_normalize(  # to uint8, which cuts off at 0 and 255
-                images, mean=low, std=width, dtype=types.UINT8, output_layout="HWC"
+                images, mean=low, std=width, dtype=types.DALIDataType.UINT8, output_layout="HWC"
             )
-        scaled = {"mean": [255 * m for m in mean], "std": [255 * s for s in std]}
-        images = fn.crop_mirror_normalize(images, **scaled, dtype=types.FLOAT, output_layout="CHW")
+        images = fn.crop_mirror_normalize(
+            images,
+            mean=[255 * m for m in mean],
+            std=[255 * s for s in std],
+            dtype=types.DALIDataType.FLOAT,
+            output_layout="CHW",
+        )
         return images, targets.gpu() if gpu else targets
 
     return pipeline(**options)
@@ -166,9 +171,14 @@ class DaliLoader:
             seed=seed,
         )
         policy = LastBatchPolicy.FILL if train else LastBatchPolicy.PARTIAL
-        options = {"reader_name": "Reader", "auto_reset": True, "last_batch_policy": policy}
         try:
-            self._chunks = DALIGenericIterator([pipeline], ["images", "targets"], **options)
+            self._chunks = DALIGenericIterator(
+                [pipeline],
+                ["images", "targets"],
+                reader_name="Reader",
+                auto_reset=True,
+                last_batch_policy=policy,
+            )
         except RuntimeError as error:  # it prepares the first batches at once
             raise _translate(error) from None
 

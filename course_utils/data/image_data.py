@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -97,7 +98,7 @@ class ImageData:
         ``options`` go to the `DataLoader`.
         """
         transform = train_transform(self.mean, self.std, seed)
-        defaults = {
+        defaults: dict[str, Any] = {
             "batch_size": min(self.batch_size, len(self.train)),
             "shuffle": True,
             "drop_last": True,

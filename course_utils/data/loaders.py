@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +24,10 @@ def seed_worker(worker_id: int) -> None:
     import cv2
 
     cv2.setNumThreads(0)
-    get_worker_info().dataset.transform.set_random_seed(torch.initial_seed() % 2**32)
+    worker = get_worker_info()
+    assert worker is not None  # for the type checker: only a worker calls this
+    dataset: Any = worker.dataset  # one that has a transform
+    dataset.transform.set_random_seed(torch.initial_seed() % 2**32)
 
 
 def _keep_batch(batch: object) -> object:

@@ -21,10 +21,13 @@ Field = np.ndarray  # (N, 32, 32) float32: one value a pixel
 
 def _polygon(x: Field, y: Field, degrees: tuple[int, ...], inradius: float) -> Field:
     """Intersection of half-planes whose outward normals point to ``degrees``."""
-    distance = None
-    for angle in degrees:
-        side = x * COS[angle % 360] + y * COS[(angle - 90) % 360]
-        distance = side if distance is None else np.maximum(distance, side, out=distance)
+
+    def height(angle: int) -> Field:  # of each pixel, along the normal
+        return x * COS[angle % 360] + y * COS[(angle - 90) % 360]
+
+    distance = height(degrees[0])
+    for angle in degrees[1:]:
+        np.maximum(distance, height(angle), out=distance)
     distance -= np.float32(inradius)
     return distance
 

@@ -30,7 +30,8 @@ Opened = tuple[tuple[str, ...], np.ndarray, Callable[[np.ndarray], np.ndarray]]
 def _read_image(path: str) -> tuple[np.ndarray, bool]:
     """One image as ``(32, 32, 3)`` uint8, and whether it had to be resized."""
     try:
-        with Image.open(path) as image:
+        with Image.open(path) as file:
+            image: Image.Image = file
             if image.mode.startswith("I"):  # 16 bits of grey: convert would clip, not scale
                 image = Image.fromarray((np.asarray(image) / 257).astype(np.uint8))
             rgb = image.convert("RGB")  # grey and RGBA images are welcome

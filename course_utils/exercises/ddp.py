@@ -69,7 +69,9 @@ def _compare(who: str, found, wanted, faults, otherwise: str) -> None:
 def _shard(length: int, rank: int, size: int, epoch: int, seed: int = 0) -> list[int]:
     """The oracle: the rank's indices as PyTorch's sampler gives them."""
     dataset = TensorDataset(torch.zeros(length))  # the sampler reads only its length
-    sampler = DistributedSampler(dataset, num_replicas=size, rank=rank, seed=seed)
+    sampler: DistributedSampler = DistributedSampler(
+        dataset, num_replicas=size, rank=rank, seed=seed
+    )
     sampler.set_epoch(epoch)
     return list(sampler)
 
@@ -161,7 +163,9 @@ def _check_one_average(answer: Callable, size: int, once: bool) -> None:
     require(unchanged, "The weights change: the mean is for .grad.")
     still_none = all(p.grad is None for p in parameters[: len(NO_GRADIENT_SHAPES)])
     require(still_none, "A .grad that is None must stay None.")
-    found = torch.cat([p.grad.expand_as(p).flatten() for p in used])  # (29,)
+    # it is None after an answer that takes it away, and the error says so
+    kept = [p.grad.expand_as(p) for p in used]  # type: ignore[union-attr]  # see above
+    found = torch.cat([gradient.flatten() for gradient in kept])  # (29,)
     # The nearest right value for each found one: where it is, and how far away.
     gaps, places = (found[:, None] - mean).abs().min(dim=1)  # (29, 29) -> (29,), (29,)
     faults = {

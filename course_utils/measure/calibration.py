@@ -22,7 +22,7 @@ class FinalLogits(L.Callback):
         self.targets: torch.Tensor | None = None
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        pl_module.model.eval()
+        pl_module.get_submodule("model").eval()
         precision, found = trainer.precision_plugin, []
         with torch.no_grad(), precision.forward_context():
             for images, targets in self.loader:

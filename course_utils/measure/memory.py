@@ -44,7 +44,8 @@ def count_saved_bytes(model: nn.Module) -> Iterator[SavedBytes]:
     own = {
         tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())
     }
-    storages = {}  # holds each storage, so that no address is given to another one meanwhile
+    # by address: the layer and the storage, held so that no other one gets its address meanwhile
+    storages: dict[int, tuple[str, torch.UntypedStorage]] = {}
     layers = [""]
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
@@ -67,7 +68,7 @@ def count_saved_bytes(model: nn.Module) -> Iterator[SavedBytes]:
     finally:
         for hook in hooks:
             hook.remove()
-    by_layer = defaultdict(int)
+    by_layer: defaultdict[str, int] = defaultdict(int)
     for layer, storage in storages.values():
         by_layer[layer] += storage.nbytes()
     saved.total, saved.by_layer = sum(by_layer.values()), dict(by_layer)
@@ -85,7 +86,7 @@ class PeakBytes(TorchDispatchMode):
     def __init__(self):
         super().__init__()
         self.total, self._alive = 0, 0
-        self._known = weakref.WeakSet()
+        self._known: weakref.WeakSet[torch.UntypedStorage] = weakref.WeakSet()
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}

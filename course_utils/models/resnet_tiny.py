@@ -18,14 +18,14 @@ def make_resnet_tiny(num_classes: int, pretrained: bool) -> nn.Module:
     from timm.models.resnet import BasicBlock, ResNet
 
     model = ResNet(
-        BasicBlock,
-        layers=[1, 1, 1, 1],
+        BasicBlock,  # type: ignore[arg-type]  # timm annotates an instance, and takes the class
+        layers=(1, 1, 1, 1),
         channels=(24, 48, 96, 128),
         num_classes=num_classes,
         zero_init_last=False,
         norm_layer=partial(nn.BatchNorm2d, momentum=0.3),
     )
-    model.maxpool = nn.Identity()
+    model.register_module("maxpool", nn.Identity())
     if pretrained:
         load_backbone(model, "resnet_tiny")
     return model

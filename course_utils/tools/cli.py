@@ -160,7 +160,7 @@ def run(
     with ending_on_interrupt(console, interrupted):
         course = run_lessons(chosen, plan, console, found)
     _print_outcome(course)
-    results = {lesson: course.find(lesson.name) for lesson in chosen}
+    results = {x: result for x in chosen if (result := course.find(x.name))}
     if any(result.status == "failed" for result in results.values()):
         if store or results_name:
             console.print("a lesson failed: nothing is stored or saved", style="red")

@@ -182,7 +182,7 @@ def pretrain(
     about = {
         "command": f"course pretrain --images {images.name} --seed {seed}",
         "model": MODEL,
-        "parameters": count_parameters(model) - count_parameters(model.fc),
+        "parameters": count_parameters(model) - count_parameters(model.get_submodule("fc")),
         "data": f"{SOURCE}: {len(train.images):,} training, {len(val.images):,} validation images "
         f"of {num_classes} classes",
         "seed": seed,

@@ -101,7 +101,9 @@ class PairedDifference:
         return int(counts[decided.argmax()]) if decided.any() else MAX_SEEDS
 
 
-def paired_difference(baseline: Sequence[float], treated: Sequence[float]) -> PairedDifference:
+def paired_difference(
+    baseline: Sequence[float] | np.ndarray, treated: Sequence[float] | np.ndarray
+) -> PairedDifference:
     """Treated minus baseline, pair by pair, with a 95 % t-interval over the n differences.
 
     What both members of a pair share (initial weights, order of the images) cancels in their

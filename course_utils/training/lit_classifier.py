@@ -104,7 +104,9 @@ class LitClassifier(L.LightningModule):
         return self.batch_transform(images, targets)
 
     def on_train_epoch_start(self) -> None:
-        self._images, self._loss_sum, self._right = 0, 0.0, 0
+        self._images = 0
+        self._loss_sum: torch.Tensor | float = 0.0
+        self._right: torch.Tensor | int | None = 0
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         self._is_counted = False

@@ -74,6 +74,7 @@ def witness_precision(
         except (ImportError, MisconfigurationException, RuntimeError, ValueError) as error:
             return {"runs as": f"refused: {type(error).__name__}"}
         trainer.fit(lit, data.train_loader(seed=0))
+    assert lit.saved_bytes is not None  # for the type checker: the training step has set it
     scaler = getattr(trainer.precision_plugin, "scaler", None)
     return {
         "runs as": trainer.precision,

@@ -152,9 +152,16 @@ def torchrun(
         raise CourseError(f"there is no script {script} here: write it first, or give its path")
     job = f"course-{uuid.uuid4().hex}"
     meeting = f"127.0.0.1:{_require_free(port) if port else _find_free_port()}"
-    options = {"nnodes": nodes, "nproc_per_node": processes, "max_restarts": max_restarts}
-    options |= {"rdzv_backend": "c10d", "rdzv_endpoint": meeting, "rdzv_id": job}
-    options |= {"rdzv_conf": "join_timeout=60,last_call_timeout=1", "local_addr": "127.0.0.1"}
+    options = {
+        "nnodes": nodes,
+        "nproc_per_node": processes,
+        "max_restarts": max_restarts,
+        "rdzv_backend": "c10d",
+        "rdzv_endpoint": meeting,
+        "rdzv_id": job,
+        "rdzv_conf": "join_timeout=60,last_call_timeout=1",
+        "local_addr": "127.0.0.1",
+    }
     # a store of its own for every start of the group: in the shared one a restarted rank can find
     # the address of the rank that died, and waits for it
     own_store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
@@ -185,7 +192,7 @@ def torchrun(
                     "torchrun itself was killed (SIGKILL; out of memory?): run it again, with "
                     "fewer processes or a smaller batch"
                 )
-            printed = [_read(logs, name) for name in ("stderr.log", "stdout.log")]
-            reason = _find_reason(*printed, [path.read_text() for path in says])
+            errors, outputs = _read(logs, "stderr.log"), _read(logs, "stdout.log")
+            reason = _find_reason(errors, outputs, [path.read_text() for path in says])
             raise CourseError(f"{Path(script).name} failed: {reason}")
         return Ranks(tuple(_read(logs, "stdout.log")))

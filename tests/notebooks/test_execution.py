@@ -63,11 +63,10 @@ def test_checked_outputs_come_out_again(notebook_path, offline_environment, tmp_
     copy = shutil.copy(notebook_path, tmp_path)  # nbval runs a notebook where it lies
     environment = os.environ | offline_environment
     environment |= {"COURSE_PROFILE": "smoke", "COURSE_PROGRESS": "0"}
+    pytest_here = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    nbval = ["--nbval-lax", "--nbval-current-env", f"--nbval-cell-timeout={TIME_LIMIT_S}"]
     done = subprocess.run(
-        [
-            *(sys.executable, "-m", "pytest", "--nbval-lax", "--nbval-current-env", "-q"),
-            *(f"--nbval-cell-timeout={TIME_LIMIT_S}", "-p", "no:cacheprovider", copy),
-        ],
+        [*pytest_here, *nbval, copy],
         env=environment,
         capture_output=True,
         text=True,

@@ -11,8 +11,16 @@ from course_utils.tools.run.lessons import MEMORY_LIMIT_BYTES
 from tests.conftest import find_notebooks
 
 HEADINGS = [
-    *("Question", "Set-up", "Idea", "From scratch", "Proof", "The library way"),
-    *("Experiment", "Verdict", "Exercises", "Recap and sources"),
+    "Question",
+    "Set-up",
+    "Idea",
+    "From scratch",
+    "Proof",
+    "The library way",
+    "Experiment",
+    "Verdict",
+    "Exercises",
+    "Recap and sources",
 ]
 PRACTICE = ["Question", "Set-up", "Exercises", "Verdict", "Recap and sources"]  # no new technique
 

@@ -50,7 +50,11 @@ def test_what_is_written_is_what_is_read(folder, tmp_path):
     assert about["classes"] == ["cat", "dog"]
     assert about["command"] == "python -m course_utils.tools.make_photos tiny"
     assert set(read_files(tmp_path / "made")) == {
-        *("train_cat.jpg", "train_dog.jpg", "test_cat.jpg", "test_dog.jpg", DESCRIPTION)
+        "train_cat.jpg",
+        "train_dog.jpg",
+        "test_cat.jpg",
+        "test_dog.jpg",
+        DESCRIPTION,
     }
     for split, count in FEW.items():
         names, targets, pick = open_photos(split, tmp_path / "made")

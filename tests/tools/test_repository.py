@@ -38,6 +38,47 @@ def test_lint_and_format():
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_types(tmp_path):
+    """With a cache of its own: what an interrupted mypy left behind decides nothing here."""
+    command = [sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def count_statement_lines(function):
+    """From the first statement after the docstring to the end of the last."""
+    body = function.body[1:] if ast.get_docstring(function) else function.body
+    return body[-1].end_lineno - body[0].lineno + 1 if body else 0
+
+
+@pytest.mark.parametrize(
+    ("lines", "count"),
+    [
+        (["'''Only said", "and said.'''"], 0),
+        (["'''Said.'''", "a = (", "1)", "b = 2"], 3),
+        (["pass"], 1),
+    ],
+)
+def test_lines_of_statements_are_counted(lines, count):
+    source = "\n    ".join(["def f():", *lines])
+    assert count_statement_lines(ast.parse(source).body[0]) == count
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
+def test_functions_have_60_lines_at_most(path):
+    """Of statements: the signature and the docstring of `fit` are long on purpose."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert count_statement_lines(node) <= 60, f"{node.name}: split it"
+
+
+@pytest.mark.parametrize("folder", ["course_utils", "tests", "benchmarks"])
+def test_no_literal_is_unpacked_to_dodge_the_formatter(folder):
+    for path in (ROOT / folder).rglob("*.py"):
+        found = re.findall(r"^\s*\*[(\[].*", path.read_text(), re.MULTILINE)
+        assert not found, f"{path}: write the elements themselves, not {found}"
+
+
 def test_lock_has_a_hash_for_every_version_and_no_index():
     entries = re.split(r"\n(?=\S)", LOCK.read_text())
     pinned = [entry for entry in entries if not entry.startswith("#")]

@@ -49,7 +49,9 @@ def _describe_arm(headline: dict, runs: Sequence[dict]) -> tuple[str, str]:
     comparison = headline["comparison"]
     arm = headline["arm"]
     values = values_by_arm([run for run in runs if run["comparison"] == comparison])
-    baseline = next(iter(values), None)
+    if not values:
+        raise KeyError(comparison)
+    baseline = next(iter(values))
     found = paired_difference(values[baseline], values[arm])
     width = (
         f"{found.format_interval(100)}, {found.n} seeds" if found.n > 1 else "one seed, no interval"

@@ -30,8 +30,10 @@ def _draw_comparison(name: str, runs: list[dict]) -> Markup:
         return Markup("<p>{}: no seed was trained in every arm</p>").format(name)
     axis = plot_paired(values, metric, f"{name} · {seeds} seed(s)")
     drawn = io.StringIO()
-    axis.figure.savefig(drawn, format="svg", metadata={"Date": None})
-    plt.close(axis.figure)
+    figure = axis.get_figure(root=True)
+    assert figure is not None  # for the type checker: the axis is drawn on one
+    figure.savefig(drawn, format="svg", metadata={"Date": None})
+    plt.close(figure)
     return Markup(drawn.getvalue()[drawn.getvalue().index("<svg") :])
 
 

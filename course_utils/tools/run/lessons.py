@@ -52,12 +52,16 @@ def _read_lesson(path: Path) -> Lesson:
     try:
         about = nbformat.read(path, as_version=4).metadata["course"]
         return Lesson(
-            path,
-            *(about[key] for key in ("question", "technique", "seam", "minutes", "budget_s")),
-            about.get("time_s"),
-            about.get("peak_mb"),
-            about.get("headline", []),
-            about.get("dataset", "shapes"),
+            path=path,
+            question=about["question"],
+            technique=about["technique"],
+            seam=about["seam"],
+            minutes=about["minutes"],
+            budget_s=about["budget_s"],
+            time_s=about.get("time_s"),
+            peak_mb=about.get("peak_mb"),
+            headline=about.get("headline", []),
+            dataset=about.get("dataset", "shapes"),
         )
     except KeyError as missing:
         raise CourseError(f"{path.name}: its metadata lack course → {missing}") from None

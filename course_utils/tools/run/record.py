@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 from course_utils.errors import CourseError
 from course_utils.files import write_atomically
@@ -67,10 +68,10 @@ class CourseResult:
         for name, expected in types.items():
             if not isinstance(content[name], expected):
                 raise CourseError(f"{name!r} has the wrong type")
-        entries = {
-            place: _read_entries(content[place], keep_intact) for place in ("lessons", "earlier")
-        }
-        return cls(**{about.name: content[about.name] for about in fields(cls)} | entries)
+        known: dict[str, Any] = {about.name: content[about.name] for about in fields(cls)}
+        for place in ("lessons", "earlier"):
+            known[place] = _read_entries(content[place], keep_intact)
+        return cls(**known)
 
 
 def _read_entries(rows: Sequence[object], keep_intact: bool) -> list[LessonResult]:

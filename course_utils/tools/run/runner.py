@@ -133,13 +133,15 @@ def _start_course(plan: Plan, lessons: Sequence[Lesson]) -> CourseResult:
     if before is None:
         return course
     found = {result.name: result for result in [*before.earlier, *before.lessons]}
-    kept = {}
+    kept: dict[str, LessonResult] = {}
     for lesson in lessons:
         result = found.get(lesson.name)
+        if result is None:
+            continue
         if plan.is_finished(lesson, result):
             reason = "unchanged since it passed"
             kept[lesson.name] = replace(result, status="skipped", reason=reason)
-        elif result and result.status == "failed" and course.measured_alike(before):
+        elif result.status == "failed" and course.measured_alike(before):
             kept[lesson.name] = result
     rest = [result for name, result in found.items() if name not in kept and result.key]
     return replace(course, lessons=list(kept.values()), earlier=rest)

@@ -109,6 +109,8 @@ def check_notebook(
     problems: dict[str, str] = {exercise.name: MISSING for exercise in lesson.exercises}
     checks = {exercise.name: exercise.check for exercise in lesson.exercises}
     imports = re.search(r"^from course_utils\.exercises import .+$", lesson.imports, re.MULTILINE)
+    if imports is None:
+        raise CourseError("the lesson does not import its checks from course_utils.exercises")
     fresh = FRESH_CHECKS.format(checks=imports[0])
     cells = _select_cells(notebook, lesson)
     names = [name for name, _ in cells]

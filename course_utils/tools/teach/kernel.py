@@ -10,6 +10,7 @@ import time
 
 import jupyter_client
 import psutil
+from jupyter_client.provisioning import LocalProvisioner
 
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
@@ -100,8 +101,10 @@ class LimitedKernel:
             return
         manager = self._manager
         self._manager = None
+        provisioner = manager.provisioner
+        assert isinstance(provisioner, LocalProvisioner)  # for the type checker: started here
         try:
-            children = psutil.Process(manager.provisioner.pid).children(recursive=True)
+            children = psutil.Process(provisioner.pid).children(recursive=True)
         except psutil.Error:  # it has ended already
             children = []
         self._client.stop_channels()
@@ -119,7 +122,7 @@ class LimitedKernel:
             try:
                 reply = self._client.get_shell_msg(timeout=0.2)
             except queue.Empty:
-                if not self._manager.is_alive():
+                if self._manager is None or not self._manager.is_alive():
                     self._stop()
                     return KERNEL_DOWN
                 if time.monotonic() > deadline:

@@ -135,7 +135,10 @@ def test_a_bad_notebook_is_reported_and_stops_no_other(submissions, tmp_path):
     graded = grade_submissions(submissions, LESSONS, LIMITS, lambda all: seen.append(all[-1]))
     assert seen == graded
     assert [(g.student, g.points, g.out_of) for g in graded] == [
-        *(("ann", 6, 6), ("bob", 5, 6), ("cem", 0, 6), ("dan", 0, 0))
+        ("ann", 6, 6),
+        ("bob", 5, 6),
+        ("cem", 0, 6),
+        ("dan", 0, 0),
     ]
     write_grades(graded, tmp_path / "grades.csv")
     with (tmp_path / "grades.csv").open(encoding="utf-8") as file:
