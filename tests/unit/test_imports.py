@@ -1,8 +1,24 @@
+import ast
+import graphlib
 import os
 import subprocess
 import sys
 
 import pytest
+
+from course_utils.files import ROOT
+
+PACKAGE = ROOT / "course_utils"
+MOST_NODES, MOST_EDGES = 14, 45  # of the graph between the top-level entries of course_utils
+# An entry imports from the floors below its own alone. Lowest first:
+FLOORS = [
+    ["errors", "files"],
+    ["config", "measure", "models", "results"],
+    ["claims", "data"],
+    ["environment", "training"],
+    ["__init__", "exercises", "plots"],
+    ["tools"],
+]
 
 
 @pytest.mark.parametrize("module", ["course_utils", "course_utils.data", "course_utils.training"])
@@ -24,3 +40,65 @@ def test_augmenting_asks_nobody_for_news(offline_environment):
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
     assert done.stderr == ""
+
+
+def name_module(path):
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def name_entry(module):
+    """The top-level entry that a module belongs to; `course_utils` itself is ``__init__``."""
+    return module.split(".")[1] if "." in module else "__init__"
+
+
+def find_imports(source, modules):
+    """Those of ``modules`` that a source imports: at its top, in functions, or by a string."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "write the whole name: relative imports are not read here"
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+            # `from package import module` needs the module, and not what the package exports
+            if all(f"{node.module}.{alias.name}" in modules for alias in node.names):
+                found.discard(node.module)
+    if "import_module(" in source:  # lazily, as the package does it: the strings name modules
+        found |= {n.value for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Constant)}
+    return found & set(modules)
+
+
+def read_graph():
+    """Every module of course_utils to the modules of course_utils that it imports."""
+    paths = {name_module(path): path for path in PACKAGE.rglob("*.py")}
+    return {name: find_imports(path.read_text(), paths) for name, path in paths.items()}
+
+
+def join_entries(graph):
+    """The edges ``(entry, imported entry)`` between the top-level entries."""
+    edges = {(name_entry(a), name_entry(b)) for a, imported in graph.items() for b in imported}
+    return {(a, b) for a, b in edges if a != b}
+
+
+def test_imports_in_functions_and_by_a_string_are_found():
+    modules = ["a", "a.b", "a.c", "a.d", "a.e"]
+    source = "import a.b\ndef f():\n    from a.c import x\n    from a import d"
+    assert find_imports(source, modules) == {"a.b", "a.c", "a.d"}
+    assert find_imports("from a import x", modules) == {"a"}
+    assert find_imports("import_module(HOMES[name])\nHOMES = {1: 'a.e'}", modules) == {"a.e"}
+    assert find_imports("text = 'a.e'", modules) == set()
+
+
+def test_entries_import_from_the_floors_below():
+    floor = {entry: number for number, floor in enumerate(FLOORS) for entry in floor}
+    graph = read_graph()
+    assert {name_entry(module) for module in graph} == set(floor), "give it a floor in FLOORS"
+    edges = join_entries(graph)
+    assert [(a, b) for a, b in sorted(edges) if floor[b] >= floor[a]] == []
+    assert len(floor) <= MOST_NODES
+    assert len(edges) <= MOST_EDGES, sorted(edges)
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    graphlib.TopologicalSorter(read_graph()).prepare()  # raises CycleError, with the circle
