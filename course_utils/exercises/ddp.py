@@ -288,7 +288,8 @@ def _simulate(size: int, lr: float, *faults: str) -> tuple[Tensor, Tensor]:
         for batches in _shard_batches(size, epoch, faults):
             for model, (images, targets) in zip(models, batches, strict=True):
                 logits = model(images)
-                counts.append([(logits.argmax(1) == targets).sum(), len(targets)])
+                right = torch.eq(logits.argmax(dim=1), targets).sum()
+                counts.append([right, targets.numel()])
                 if NO_ZERO_GRAD not in faults:
                     model.zero_grad()
                 F.cross_entropy(logits, targets).backward()
