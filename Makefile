@@ -5,7 +5,10 @@ BIN := .venv/bin
 STAMP := .venv/installed
 LATEST := build/latest-venv/bin/python
 
-.PHONY: setup run test test-browser test-latest lab release site doctor lint format execute lock bench clean
+# `make verify` compares with this revision: the newest that is older than a day, if none is named.
+BASE ?= $(shell git rev-list -1 --before='1 day ago' HEAD 2>/dev/null)
+
+.PHONY: setup run verify test test-browser test-latest lab release site doctor lint format execute lock bench clean
 
 setup: $(STAMP)
 
@@ -18,6 +21,11 @@ $(STAMP): requirements.lock pyproject.toml
 
 run: setup
 	@$(BIN)/course run --profile $(PROFILE); status=$$?; $(BIN)/course report --profile $(PROFILE) && exit $$status
+
+# In `quick`: lessons whose stored outputs are stale, those that changed since BASE, three others.
+verify: setup
+	@$(BIN)/course list --stale || true
+	$(BIN)/course run --profile quick --stale $(if $(BASE),--since $(BASE)) --sample 3 $(OPTIONS)
 
 test: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2

@@ -13,11 +13,17 @@ from rich.table import Column, Table
 
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
-from course_utils.tools.run.lessons import find_lessons, format_lesson_map, select_lessons
+from course_utils.tools.run.lessons import (
+    MEAN_BUDGET_S,
+    find_lessons,
+    format_lesson_map,
+    select_lessons,
+)
 from course_utils.tools.teach import commands
 
 if TYPE_CHECKING:  # these imports take seconds, so each command makes its own
     from course_utils.config import Config
+    from course_utils.results import LessonResult
     from course_utils.tools.run.lessons import Lesson
     from course_utils.tools.run.plan import Plan
     from course_utils.tools.run.record import CourseResult
@@ -62,9 +68,13 @@ def doctor() -> None:
 @app.command("list")
 def list_lessons(
     markdown: Annotated[bool, typer.Option(help="print the README's table")] = False,
+    stale: Annotated[bool, typer.Option(help="only those whose stored outputs are stale")] = False,
 ) -> None:
     """The lessons, with a student's minutes, and the time and memory an execution takes."""
     lessons = find_lessons()
+    if stale:
+        _list_stale(lessons)
+        return
     if markdown:
         print(format_lesson_map(lessons))
         return
@@ -76,6 +86,25 @@ def list_lessons(
         held = "–" if x.peak_mb is None else str(x.peak_mb)
         table.add_row(x.name, x.question, x.seam, str(x.minutes), str(x.budget_s), took, held)
     console.print(table)
+
+
+def _list_stale(lessons: list["Lesson"]) -> None:
+    """Name the lessons whose stored outputs are stale, and the command that renews them."""
+    from course_utils.config import load_config
+    from course_utils.tools.run.choose import explain_stale
+    from course_utils.tools.run.plan import Plan
+
+    plan = Plan(load_config("quick", first_seed=0), DEFAULT_BUILD, 0)
+    found = {lesson.name: explain_stale(lesson, plan) for lesson in lessons}
+    found = {name: reason for name, reason in found.items() if reason}
+    for name, reason in found.items():
+        console.print(f"{name}: {reason}", soft_wrap=True)
+    if found:
+        numbers = " ".join(name.split("_")[0] for name in found)
+        command = f"course run {numbers} --profile quick --force --store"
+        console.print(f"renew them: {command}", style="yellow", soft_wrap=True)
+        raise typer.Exit(1)
+    console.print("no stored output is stale")
 
 
 def _load_run_config(profile: str, dataset: str, first_seed: int | None) -> "Config":
@@ -121,6 +150,46 @@ def _print_outcome(course: "CourseResult") -> None:
     console.print(table)
 
 
+def _warn_of_budgets(results: dict["Lesson", "LessonResult"]) -> bool:
+    """Whether the lessons took longer than they may in `quick`, each or on average; says which."""
+    slow = [result.name for result in results.values() if result.over_budget]
+    mean_s = sum(result.time_s for result in results.values()) / max(1, len(results))
+    if slow:
+        console.print(f"over their budgets: {', '.join(slow)}", style="yellow", soft_wrap=True)
+    if mean_s > MEAN_BUDGET_S:
+        console.print(
+            f"a lesson took {mean_s:.0f} s on average, the budget is {MEAN_BUDGET_S} s",
+            style="yellow",
+            soft_wrap=True,
+        )
+    return bool(slow) or mean_s > MEAN_BUDGET_S
+
+
+def _keep_results(
+    plan: "Plan",
+    course: "CourseResult",
+    results: dict["Lesson", "LessonResult"],
+    lessons: list["Lesson"],
+    store: bool,
+    name: str | None,
+) -> None:
+    """Store outputs in the notebooks (``store``), and what was measured in data/results/NAME."""
+    if store:
+        from course_utils.tools.run.store_outputs import store_outputs
+
+        for lesson, result in results.items():
+            store_outputs(lesson, plan.output_path(lesson), result)
+    if name:
+        from course_utils.results import RESULTS
+        from course_utils.tools.run.save_results import collect_results, save_results
+
+        chosen = list(results)
+        datasets = list(dict.fromkeys(plan.config_of(lesson).dataset for lesson in chosen))
+        measured = collect_results(name, course, chosen, lessons, plan.config, datasets)
+        path = save_results(measured, RESULTS)
+        console.print(f"results: {path}", soft_wrap=True)
+
+
 @app.command()
 def run(
     lessons: Annotated[
@@ -140,6 +209,12 @@ def run(
         str | None,
         typer.Option("--save-results", help="name: keep what was measured in data/results/"),
     ] = None,
+    stale: Annotated[bool, typer.Option(help="those whose stored outputs are stale")] = False,
+    since: Annotated[str, typer.Option(help="those changed since this revision of git")] = "",
+    sample: Annotated[int, typer.Option(help="this many others, drawn by the commit", min=0)] = 0,
+    shard: Annotated[str, typer.Option(help="a part of them, like 2/4, by time")] = "1/1",
+    stop_after: Annotated[float, typer.Option(help="minutes: start no lesson later")] = math.inf,
+    enforce_budgets: Annotated[bool, typer.Option(help="fail if it takes too long")] = False,
 ) -> None:
     """Execute lessons; finished ones are kept, unchanged ones skipped, failing ones reported."""
     found = find_lessons()
@@ -148,13 +223,28 @@ def run(
         raise CourseError(f"--time-limit {time_limit}: give minutes above 0")
 
     from course_utils.tools.interrupts import ending_on_interrupt
+    from course_utils.tools.run.choose import choose_lessons, take_shard
     from course_utils.tools.run.plan import Plan, parse_parameters
     from course_utils.tools.run.runner import run_lessons
 
     parameters = parse_parameters(parameter or [])
     config = _load_run_config(profile, dataset, first_seed)
     dataset_chosen = bool(dataset or os.environ.get("COURSE_DATASET"))
-    plan = Plan(config, build.resolve(), time_limit * 60, force, parameters, dataset_chosen)
+    plan = Plan(
+        config,
+        build.resolve(),
+        time_limit * 60,
+        force,
+        parameters,
+        dataset_chosen,
+        stop_after * 60,
+    )
+    if stale or since or sample:
+        reasons = choose_lessons(chosen, plan, stale=stale, since=since, sample=sample)
+        for lesson, reason in reasons.items():
+            console.print(f"{lesson.name}: {reason}", soft_wrap=True)
+        chosen = list(reasons)
+    chosen = take_shard(chosen, shard)
     _check_run_options(plan, chosen, store, results_name)
     interrupted = "course: interrupted; finished lessons are kept, run again to go on"
     with ending_on_interrupt(console, interrupted):
@@ -165,19 +255,9 @@ def run(
         if store or results_name:
             console.print("a lesson failed: nothing is stored or saved", style="red")
         raise typer.Exit(1)
-    if store:
-        from course_utils.tools.run.store_outputs import store_outputs
-
-        for lesson, result in results.items():
-            store_outputs(lesson, plan.output_path(lesson), result)
-    if results_name:
-        from course_utils.results import RESULTS
-        from course_utils.tools.run.save_results import collect_results, save_results
-
-        datasets = list(dict.fromkeys(plan.config_of(lesson).dataset for lesson in chosen))
-        measured = collect_results(results_name, course, chosen, found, config, datasets)
-        path = save_results(measured, RESULTS)
-        console.print(f"results: {path}", soft_wrap=True)
+    if config.profile == "quick" and _warn_of_budgets(results) and enforce_budgets:
+        raise typer.Exit(1)
+    _keep_results(plan, course, results, found, store, results_name)
 
 
 @app.command()

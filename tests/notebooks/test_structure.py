@@ -7,6 +7,7 @@ from collections import defaultdict
 import nbformat
 import pytest
 
+from course_utils.tools.run.key import digest_outputs
 from course_utils.tools.run.lessons import MEMORY_LIMIT_BYTES
 from tests.conftest import find_notebooks
 
@@ -69,7 +70,7 @@ def test_it_is_valid_and_knows_what_it_is(notebook):
     nbformat.validate(notebook)
     about = notebook.metadata["course"]
     needed = {"question", "technique", "seam", "minutes", "budget_s", "time_s"}
-    assert needed <= set(about) <= needed | {"headline", "peak_mb", "dataset"}
+    assert needed <= set(about) <= needed | {"headline", "peak_mb", "dataset", "key", "outputs"}
     assert about["time_s"] <= about["budget_s"]
     assert about.get("peak_mb", 0) <= MEMORY_LIMIT_BYTES / 1e6
     assert set(notebook.metadata) == {"course", "kernelspec", "language_info"}
@@ -123,6 +124,12 @@ def test_parameters_are_literals(notebook, notebook_path):
         ast.literal_eval(node.value)
     for line in cell.source.splitlines():
         assert "#" in line, f"no unit or meaning beside {line}"
+
+
+def test_no_output_was_edited_by_hand(notebook):
+    """`course run --store` wrote the digest beside the outputs."""
+    about = notebook.metadata["course"]
+    assert digest_outputs(notebook) == about["outputs"], "make the outputs again: course list --stale"
 
 
 def test_outputs_are_those_of_one_clean_run(notebook, notebook_path):

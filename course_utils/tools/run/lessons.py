@@ -11,6 +11,7 @@ from course_utils.errors import CourseError
 from course_utils.files import ROOT
 
 __all__ = [
+    "MEAN_BUDGET_S",
     "MEMORY_LIMIT_BYTES",
     "NOTEBOOKS",
     "ROOT",
@@ -22,6 +23,7 @@ __all__ = [
 ]
 
 NOTEBOOKS = ROOT / "notebooks"
+MEAN_BUDGET_S = 60  # seconds of a lesson in `quick` on two cores, on average over the lessons
 MEMORY_LIMIT_BYTES = 3 * 2**30  # of any lesson, on a machine without a GPU
 
 
@@ -39,6 +41,8 @@ class Lesson:
     peak_mb: int | None  # memory that it held at most, in 10⁶ bytes
     headline: list[dict] = field(hash=False)  # what the README's table shows of it
     dataset: str = "shapes"  # that its text and its effect claims are about
+    key: str = ""  # of the execution whose outputs the notebook holds
+    outputs: str = ""  # a digest of these outputs
 
     @property
     def name(self) -> str:
@@ -62,6 +66,8 @@ def _read_lesson(path: Path) -> Lesson:
             peak_mb=about.get("peak_mb"),
             headline=about.get("headline", []),
             dataset=about.get("dataset", "shapes"),
+            key=about.get("key", ""),
+            outputs=about.get("outputs", ""),
         )
     except KeyError as missing:
         raise CourseError(f"{path.name}: its metadata lack course → {missing}") from None

@@ -1,18 +1,15 @@
 """What one ``course run`` was asked to do, and which lessons are already finished."""
 
 import ast
-import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from course_utils.config import PROFILES, Config
-from course_utils.data.photos import PHOTOS
-from course_utils.data.sources import NAMED
+from course_utils.config import PROFILES, Config, load_config
 from course_utils.errors import CourseError
-from course_utils.files import ROOT
-from course_utils.models.backbone import WEIGHTS
-from course_utils.results import RESULTS, LessonResult
+from course_utils.results import LessonResult
+from course_utils.tools.run.key import lesson_key
 from course_utils.tools.run.lessons import Lesson
 
 __all__ = ["Plan", "parse_parameters"]
@@ -50,13 +47,16 @@ class Plan:
     force: bool = False
     parameters: dict = field(default_factory=dict)
     dataset_chosen: bool = False  # by a person; else every lesson runs on its own data set
+    stop_after_s: float = math.inf  # no lesson is started later than this
 
     def config_of(self, lesson: Lesson) -> Config:
         """The settings of one lesson: they differ in the data set, if nobody chose one."""
         default = PROFILES[self.config.profile].dataset
         if self.dataset_chosen or self.config.dataset != default or default == "cifar10":
             return self.config
-        return self.config.replace(dataset=lesson.dataset)
+        return load_config(
+            self.config.profile, dataset=lesson.dataset, first_seed=self.config.first_seed
+        )
 
     def is_on_own_data(self, lesson: Lesson) -> bool:
         """Whether the lesson runs on the data set that its text and its claims are about."""
@@ -68,24 +68,7 @@ class Plan:
 
     def key(self, lesson: Lesson) -> str:
         """Changes whenever the lesson would have to be executed again."""
-        cells = lesson.read().cells
-        text = "".join(f"{cell.cell_type}\0{cell.source}\0" for cell in cells)
-        digest = hashlib.sha256(text.encode())
-        reads_results = "course_utils.results" in text
-        results = sorted(RESULTS.glob("*.json")) if reads_results else []
-        package = ROOT / "course_utils"
-        sources = [p for p in sorted(package.rglob("*.py")) if "tools" not in p.parts]
-        weights = sorted(WEIGHTS.glob("*.safetensors"))
-        photos = sorted(PHOTOS.glob("*.json"))  # it has the checksum of every sheet
-        for path in (*sources, *weights, *photos, *results, ROOT / "requirements.lock"):
-            digest.update(path.read_bytes())
-        config = self.config_of(lesson)
-        asked = (config.profile, config.dataset, config.first_seed, sorted(self.parameters.items()))
-        digest.update(repr(asked).encode())
-        own_images = [] if config.dataset in NAMED else Path(config.dataset).rglob("*")
-        for path in sorted(own_images):
-            digest.update(f"{path} {path.stat().st_size} {path.stat().st_mtime_ns}".encode())
-        return digest.hexdigest()
+        return lesson_key(lesson.read(), self.config_of(lesson), self.parameters)
 
     def output_path(self, lesson: Lesson) -> Path:
         return self.folder / lesson.path.name

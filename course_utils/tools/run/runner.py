@@ -1,6 +1,7 @@
 """``course run``: execute lessons one after the other; resume, skip what is unchanged, report."""
 
 import shutil
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -102,9 +103,18 @@ def run_lessons(
     if plan.config.dataset not in SHAPE_SETS:
         load_data(plan.config)  # a fault in somebody's own data is one line now, not a traceback
     order = lessons or chosen
+    stop = time.monotonic() + plan.stop_after_s
     with _claimed(plan.folder):
         course = _start_course(plan, order)
         for index, lesson in enumerate(chosen):
+            if time.monotonic() > stop:
+                left = ", ".join(x.name for x in chosen[index:])
+                console.print(
+                    f"not executed, the time is up (--stop-after): {left}",
+                    style="yellow",
+                    soft_wrap=True,
+                )
+                break
             if not plan.force and plan.is_finished(lesson, course.find(lesson.name)):
                 console.print(f"{lesson.name}: unchanged since it passed, skipped")
             else:

@@ -1,4 +1,4 @@
-"""Put an executed notebook back among the sources, with lean outputs."""
+"""Put the outputs of an execution into the lesson's notebook, lean, with their key."""
 
 import base64
 import io
@@ -10,11 +10,11 @@ from PIL import Image
 from course_utils.errors import CourseError
 from course_utils.files import write_atomically
 from course_utils.results import LessonResult
+from course_utils.tools.run.key import digest_outputs
 from course_utils.tools.run.lessons import Lesson
 
 __all__ = ["store_outputs"]
 
-KEPT = ("kernelspec", "language_info")
 LANGUAGE = ("name", "file_extension", "mimetype", "pygments_lexer")
 
 
@@ -27,32 +27,38 @@ def _shrink_png(encoded: str) -> str:
 
 
 def store_outputs(lesson: Lesson, executed: Path, result: LessonResult) -> None:
-    """Replace the lesson's notebook by its execution, without papermill's traces.
+    """Put the outputs of an execution into the lesson's notebook, without papermill's traces.
 
-    The time and the memory of ``result`` are written into the notebook's metadata.
+    Prose and metadata stay as they are in the notebook: they may have changed since. The key of
+    ``result``, its time and its memory, and a digest of the outputs are written into the metadata.
 
     Raises:
-        CourseError: when it was executed with parameters of its own, or edited meanwhile.
+        CourseError: when it was executed with parameters of its own, or its code edited meanwhile.
     """
-    notebook = nbformat.read(executed, as_version=4)
-    if any("injected-parameters" in cell.metadata.get("tags", []) for cell in notebook.cells):
+    ran = nbformat.read(executed, as_version=4)
+    if any("injected-parameters" in cell.metadata.get("tags", []) for cell in ran.cells):
         raise CourseError(f"{lesson.name} ran with -p parameters: run it without to store it")
-    source = lesson.read()
-    if [cell.source for cell in notebook.cells] != [cell.source for cell in source.cells]:
+    notebook = lesson.read()
+    sources, executions = _list_code(notebook), _list_code(ran)
+    if [cell.source for cell in sources] != [cell.source for cell in executions]:
         raise CourseError(f"{lesson.name} was edited while it ran: run it again to store it")
-    notebook.metadata = {key: notebook.metadata[key] for key in KEPT}
-    notebook.metadata["course"] = source.metadata["course"] | {
-        "time_s": round(result.time_s),
-        "peak_mb": round(result.peak_memory_bytes / 1e6),
-    }
-    language = notebook.metadata["language_info"]
-    notebook.metadata["language_info"] = {key: language[key] for key in LANGUAGE}
-    for cell in notebook.cells:
-        for key in ("papermill", "execution"):
-            cell.metadata.pop(key, None)
-        if not cell.metadata.get("tags", True):
-            del cell.metadata["tags"]
-        for output in cell.get("outputs", []):
+    for cell, execution in zip(sources, executions, strict=True):
+        cell.outputs = execution.outputs
+        cell.execution_count = execution.execution_count
+        for output in cell.outputs:
             if "image/png" in output.get("data", {}):
                 output["data"]["image/png"] = _shrink_png(output["data"]["image/png"])
+    language = ran.metadata["language_info"]
+    notebook.metadata["kernelspec"] = ran.metadata["kernelspec"]
+    notebook.metadata["language_info"] = {key: language[key] for key in LANGUAGE}
+    notebook.metadata["course"] |= {
+        "time_s": round(result.time_s),
+        "peak_mb": round(result.peak_memory_bytes / 1e6),
+        "key": result.key,
+        "outputs": digest_outputs(notebook),
+    }
     write_atomically(lesson.path, nbformat.writes(notebook) + "\n")
+
+
+def _list_code(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]

@@ -1,0 +1,104 @@
+"""Which lessons to execute again: those with stale outputs, changed ones, a few by chance."""
+
+import random
+import subprocess
+from collections.abc import Sequence
+
+import nbformat
+
+from course_utils.errors import CourseError
+from course_utils.files import ROOT
+from course_utils.measure.provenance import read_commit
+from course_utils.tools.run.key import digest_outputs
+from course_utils.tools.run.lessons import Lesson
+from course_utils.tools.run.plan import Plan
+
+__all__ = ["choose_lessons", "explain_stale", "take_shard"]
+
+
+def explain_stale(lesson: Lesson, plan: Plan) -> str:
+    """Why the stored outputs of a lesson are not what it would print today; empty if they are.
+
+    Args:
+        plan: of the profile ``quick``, in which outputs are stored.
+    """
+    if not lesson.key:
+        return "its outputs were stored without a key"
+    if digest_outputs(lesson.read()) != lesson.outputs:
+        return "its outputs were edited by hand"
+    if lesson.key != plan.key(lesson):
+        return "its outputs are older than what they depend on"
+    return ""
+
+
+def _run_git(*arguments: str) -> str:
+    git = ["git", "-C", str(ROOT), *arguments]
+    return subprocess.run(git, capture_output=True, text=True, check=True).stdout
+
+
+def _read_keys_at(revision: str, lessons: Sequence[Lesson]) -> dict[str, str]:
+    """The keys stored with the lessons at a revision; without lessons that it does not have."""
+    try:
+        _run_git("rev-parse", "--verify", f"{revision}^{{commit}}")
+    except (OSError, subprocess.CalledProcessError):
+        raise CourseError(
+            f"--since {revision}: git knows no such revision: name a commit, a branch or a tag"
+        ) from None
+    keys = {}
+    for lesson in lessons:
+        path = lesson.path.relative_to(ROOT).as_posix()
+        if _run_git("ls-tree", "--name-only", revision, path):
+            notebook = nbformat.reads(_run_git("show", f"{revision}:{path}"), as_version=4)
+            keys[lesson.name] = notebook.metadata.get("course", {}).get("key", "")
+    return keys
+
+
+def choose_lessons(
+    lessons: Sequence[Lesson], plan: Plan, *, stale: bool, since: str, sample: int
+) -> dict[Lesson, str]:
+    """Lessons to execute again, each with the reason, the most urgent first.
+
+    Args:
+        lessons: to choose from.
+        plan: of the profile ``quick``.
+        stale: take those whose stored outputs are stale.
+        since: take those whose key differs from the one stored at this revision; empty: none.
+        sample: take this many of the others, drawn with the commit as the seed.
+
+    Raises:
+        CourseError: there is no such revision.
+    """
+    chosen: dict[Lesson, str] = {}
+    if stale:
+        reasons = {lesson: explain_stale(lesson, plan) for lesson in lessons}
+        chosen |= {lesson: reason for lesson, reason in reasons.items() if reason}
+    if since:
+        before = _read_keys_at(since, lessons)
+        for lesson in lessons:
+            if lesson not in chosen and before.get(lesson.name) != plan.key(lesson):
+                chosen[lesson] = f"changed since {since}"
+    rest = [lesson for lesson in lessons if lesson not in chosen]
+    drawn = random.Random(read_commit() or "").sample(rest, min(sample, len(rest)))
+    return chosen | dict.fromkeys(drawn, "drawn by the commit")
+
+
+def take_shard(lessons: Sequence[Lesson], shard: str) -> list[Lesson]:
+    """The part ``shard`` of the lessons, so that several machines share the work.
+
+    The longest lessons are dealt out first, each to the part that has the least to do.
+
+    Args:
+        shard: number and count, like ``2/4``.
+
+    Raises:
+        CourseError: another form.
+    """
+    number, _, count = shard.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise CourseError(f"--shard {shard}: write number and count, like 2/4")
+    parts: list[list[Lesson]] = [[] for _ in range(int(count))]
+    by_time = sorted(lessons, key=lambda lesson: (-(lesson.time_s or lesson.budget_s), lesson.name))
+    for lesson in by_time:
+        least = min(parts, key=lambda part: sum(x.time_s or x.budget_s for x in part))
+        least.append(lesson)
+    return [lesson for lesson in lessons if lesson in parts[int(number) - 1]]

@@ -1,0 +1,209 @@
+"""What Python code depends on, read from its text: modules of the package, libraries, strings.
+
+Nothing is imported or executed. Only what can change a result counts: comments, docstrings and
+layout do not, nor do imports for type checkers.
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+__all__ = [
+    "describe_code",
+    "find_modules",
+    "find_strings",
+    "mentions",
+    "parse_cell",
+    "parse_file",
+    "read_locked_versions",
+]
+
+PACKAGE = "course_utils"
+LOCKED = re.compile(r"^([\w.-]+)(?:\[.*?\])?==([^\s;]+)", re.MULTILINE)
+
+
+def parse_cell(source: str) -> ast.Module:
+    """The syntax tree of a code cell, its magics as strings in front.
+
+    The rest of a ``%%writefile`` cell is a script that the lesson runs, so it counts as code. A
+    cell that is not Python becomes one string.
+    """
+    lines = source.split("\n")
+    magics = [line for line in lines if line.lstrip().startswith(("%", "!"))]
+    python = "\n".join("" if line in magics else line for line in lines)
+    try:
+        tree = ast.parse(python)
+    except SyntaxError:
+        return ast.Module([ast.Expr(ast.Constant(source))], [])
+    tree.body = [ast.Expr(ast.Constant(line)) for line in magics] + tree.body
+    return tree
+
+
+def _has_docstring(node: ast.AST) -> bool:
+    owners = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    return isinstance(node, owners) and ast.get_docstring(node, clean=False) is not None
+
+
+def describe_code(node: object) -> object:
+    """A syntax tree as nested tuples, without docstrings, comments and layout.
+
+    Two texts have the same description if they do the same; it is the same in every version of
+    Python, which `ast.dump` is not.
+    """
+    if isinstance(node, list):
+        return tuple(describe_code(child) for child in node)
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    content = dict(ast.iter_fields(node))
+    if _has_docstring(node):
+        content["body"] = content["body"][1:]
+    filled = {name: value for name, value in content.items() if value not in (None, [])}
+    return type(node).__name__, *((name, describe_code(x)) for name, x in filled.items())
+
+
+def mentions(tree: ast.Module, name: str) -> bool:
+    """Whether a variable, an argument or a string of the code is called ``name``."""
+    return any(
+        name in (getattr(node, "id", ""), getattr(node, "arg", ""), getattr(node, "value", ""))
+        for node in ast.walk(tree)
+    )
+
+
+def find_strings(tree: ast.Module) -> set[str]:
+    """All string constants in the code, pieces of f-strings included."""
+    constants = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    return {value for value in constants if isinstance(value, str)}
+
+
+def _is_for_types_only(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.If)
+        and isinstance(node.test, ast.Name)
+        and node.test.id == "TYPE_CHECKING"
+    )
+
+
+def _find_imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """``(module, name)`` for each imported name; the name is empty for ``import module``."""
+    for node in ast.iter_child_nodes(tree):
+        if _is_for_types_only(node):
+            continue
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield from ((node.module, alias.name) for alias in node.names)
+        else:
+            yield from _find_imports(node)
+
+
+@cache
+def _parse_file(path: Path, modified_ns: int) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def parse_file(path: Path) -> ast.Module:
+    """The syntax tree of a Python file."""
+    return _parse_file(path, path.stat().st_mtime_ns)
+
+
+def _locate(module: str, root: Path) -> Path | None:
+    """The file of a module of the package below ``root``; None if there is no such module."""
+    path = root.joinpath(*module.split("."))
+    for candidate in (path.with_suffix(".py"), path / "__init__.py"):
+        if candidate.is_file():
+            return candidate
+    return None
+
+
+def _resolve(module: str, name: str, root: Path) -> Path | None:
+    """The file in which an imported name is defined: re-exports are followed to their source."""
+    submodule = _locate(f"{module}.{name}", root) if name else None
+    if submodule is not None:
+        return submodule
+    path = _locate(module, root)
+    if path is None or path.name != "__init__.py" or not name:
+        return path
+    for node in ast.walk(parse_file(path)):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(PACKAGE):
+            for alias in node.names:
+                if name == (alias.asname or alias.name):
+                    return _resolve(node.module, alias.name, root)
+    return path
+
+
+def _find_needs(tree: ast.Module, root: Path) -> tuple[set[Path], set[str]]:
+    """Files of the package, and top-level names of other modules, that the code itself needs.
+
+    A module that a string names counts as well: it is run as a script.
+    """
+    files, others = set(), set()
+    for module, name in _find_imports(tree):
+        if module.split(".")[0] == PACKAGE:
+            files.add(_resolve(module, name, root))
+        else:
+            others.add(module.split(".")[0])
+    for text in find_strings(tree):
+        if re.fullmatch(rf"{PACKAGE}(\.\w+)+", text):
+            files.add(_locate(text, root))
+    return {path for path in files if path is not None}, others - sys.stdlib_module_names
+
+
+@cache
+def _find_needs_of_file(path: Path, modified_ns: int, root: Path) -> tuple[set[Path], set[str]]:
+    return _find_needs(parse_file(path), root)
+
+
+def find_modules(trees: Iterable[ast.Module], root: Path) -> tuple[set[Path], set[str]]:
+    """What the code needs, also by way of other modules of the package.
+
+    A package's ``__init__`` that only re-exports a name is not in it, the module behind it is.
+
+    Args:
+        trees: of the code.
+        root: the folder in which the package lies.
+
+    Returns:
+        The files of the package, and the top-level names of all modules that do not come with
+        Python.
+    """
+    found = [_find_needs(tree, root) for tree in trees]
+    files = set().union(*(own for own, _ in found))
+    others = set().union(*(names for _, names in found))
+    waiting = list(files)
+    while waiting:
+        path = waiting.pop()
+        own, names = _find_needs_of_file(path, path.stat().st_mtime_ns, root)
+        others |= names
+        waiting += own - files
+        files |= own
+    return files, others
+
+
+@cache
+def _distributions() -> dict[str, list[str]]:
+    return dict(packages_distributions())
+
+
+def _normalize(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def read_locked_versions(names: Iterable[str], lock: str) -> dict[str, str]:
+    """Locked versions of the distributions that provide the modules called ``names``.
+
+    Args:
+        names: top-level names of modules, as in ``import name``.
+        lock: the text of ``requirements.lock``.
+    """
+    versions = {_normalize(name): version for name, version in LOCKED.findall(lock)}
+    found = {}
+    for name in names:
+        providers = [name] if _normalize(name) in versions else _distributions().get(name, [])
+        for provider in map(_normalize, providers):
+            if provider in versions:
+                found[provider] = versions[provider]
+    return dict(sorted(found.items()))

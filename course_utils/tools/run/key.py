@@ -1,0 +1,111 @@
+"""The key of a result: it changes when something that the result depends on changes.
+
+That is: the code cells of the lesson (not its prose), the modules of the package that they
+import, also by way of others, the locked versions of the libraries that these import, the data and
+the weights that are read, stored results that the lesson names, profile, data set and first seed.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+import nbformat
+
+from course_utils.config import Config
+from course_utils.files import ROOT
+from course_utils.tools.run.dependencies import (
+    describe_code,
+    find_modules,
+    find_strings,
+    mentions,
+    parse_cell,
+    parse_file,
+    read_locked_versions,
+)
+
+__all__ = ["digest_outputs", "find_inputs", "lesson_key"]
+
+DIGITS = 16  # of a digest: 64 bits
+NAMED_DATA = ("shapes", "shapes_source", "photos", "cifar10")  # anything else is a folder
+
+
+def _digest(content: object) -> str:
+    """A digest of nested lists, tuples, dictionaries and texts."""
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:DIGITS]
+
+
+@cache
+def _digest_module(path: Path, modified_ns: int) -> str:
+    return _digest(describe_code(parse_file(path)))
+
+
+def _digest_file(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:DIGITS]
+
+
+def _describe_data(names: Iterable[str], root: Path) -> dict[str, object]:
+    """Digests of the data sets called ``names`` that are files; drawn ones are code."""
+    found: dict[str, object] = {}
+    for name in sorted(names):
+        if name == "photos":  # its JSON has the checksum of every sheet
+            found[name] = _digest_file(root / "data" / "photos" / "photos.json")
+        elif name not in NAMED_DATA:
+            states = [(str(path), path.stat()) for path in sorted(Path(name).rglob("*"))]
+            found[name] = [(path, state.st_size, state.st_mtime_ns) for path, state in states]
+    return found
+
+
+def _describe_weights(models: Iterable[str], root: Path) -> dict[str, str]:
+    """For each of the models that has pretrained weights, the digest of the JSON beside them."""
+    files = sorted((root / "data" / "weights").glob("*.json"))
+    names = {json.loads(path.read_text(encoding="utf-8"))["model"]: path for path in files}
+    return {name: _digest_file(names[name]) for name in sorted(models) if name in names}
+
+
+def find_inputs(notebook: nbformat.NotebookNode, config: Config, root: Path = ROOT) -> dict:
+    """What the results of a lesson depend on: a digest or a version for each input, by kind.
+
+    Reference results of whole courses (``read_results``) are not in it: a lesson draws them behind
+    its own, and the run that stores the lesson writes them.
+
+    Args:
+        notebook: the lesson.
+        config: its settings, for the profile, the data set and the first seed.
+        root: the repository.
+    """
+    sources = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+    trees = [parse_cell(source) for source in sources]
+    files, libraries = find_modules(trees, root)
+    strings = set().union(*map(find_strings, trees))
+    lesson_code = [*trees, *(parse_file(path) for path in files if "exercises" in path.parts)]
+    pretrained = any(mentions(tree, "pretrained") for tree in lesson_code)
+    datasets = {config.dataset} | strings & set(NAMED_DATA)
+    results = [root / "data" / "results" / name for name in strings if name.endswith(".json")]
+    lock = (root / "requirements.lock").read_text(encoding="utf-8")
+    return {
+        "cells": [_digest(describe_code(tree)) for tree in trees],
+        "modules": {
+            path.relative_to(root).as_posix(): _digest_module(path, path.stat().st_mtime_ns)
+            for path in sorted(files)
+        },
+        "libraries": read_locked_versions(libraries, lock),
+        "data": _describe_data(datasets, root),
+        "weights": _describe_weights({config.model} | strings, root) if pretrained else {},
+        "results": {path.name: _digest_file(path) for path in sorted(results) if path.is_file()},
+        "asked": [config.profile, config.dataset, config.first_seed],
+    }
+
+
+def lesson_key(
+    notebook: nbformat.NotebookNode, config: Config, parameters: dict, root: Path = ROOT
+) -> str:
+    """The key of what an execution of the lesson with these settings gives."""
+    inputs = find_inputs(notebook, config, root)
+    return _digest([inputs, repr(sorted(parameters.items()))])
+
+
+def digest_outputs(notebook: nbformat.NotebookNode) -> str:
+    """A digest of all outputs in a notebook: it changes when somebody edits one by hand."""
+    return _digest([cell.get("outputs", []) for cell in notebook.cells])
