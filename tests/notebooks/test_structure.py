@@ -129,7 +129,9 @@ def test_parameters_are_literals(notebook, notebook_path):
 def test_no_output_was_edited_by_hand(notebook):
     """`course run --store` wrote the digest beside the outputs."""
     about = notebook.metadata["course"]
-    assert digest_outputs(notebook) == about["outputs"], "make the outputs again: course list --stale"
+    assert digest_outputs(notebook) == about["outputs"], (
+        "make the outputs again: course list --stale"
+    )
 
 
 def test_outputs_are_those_of_one_clean_run(notebook, notebook_path):

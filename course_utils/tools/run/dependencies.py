@@ -27,10 +27,10 @@ LOCKED = re.compile(r"^([\w.-]+)(?:\[.*?\])?==([^\s;]+)", re.MULTILINE)
 
 
 def parse_cell(source: str) -> ast.Module:
-    """The syntax tree of a code cell, its magics as strings in front.
+    """The syntax tree of a code cell, its magics in front as a list of strings.
 
-    The rest of a ``%%writefile`` cell is a script that the lesson runs, so it counts as code. A
-    cell that is not Python becomes one string.
+    The rest of a ``%%writefile`` cell is a script that the lesson runs, so it counts as code. Of a
+    cell that is not Python all lines are strings.
     """
     lines = source.split("\n")
     magics = [line for line in lines if line.lstrip().startswith(("%", "!"))]
@@ -38,9 +38,9 @@ def parse_cell(source: str) -> ast.Module:
     try:
         tree = ast.parse(python)
     except SyntaxError:
-        return ast.Module([ast.Expr(ast.Constant(source))], [])
-    tree.body = [ast.Expr(ast.Constant(line)) for line in magics] + tree.body
-    return tree
+        magics, tree = lines, ast.Module([], [])
+    texts: list[ast.expr] = [ast.Constant(line) for line in magics]
+    return ast.Module([ast.Expr(ast.List(texts, ast.Load())), *tree.body], [])
 
 
 def _has_docstring(node: ast.AST) -> bool:

@@ -33,7 +33,7 @@ NAMED_DATA = ("shapes", "shapes_source", "photos", "cifar10")  # anything else i
 
 def _digest(content: object) -> str:
     """A digest of nested lists, tuples, dictionaries and texts."""
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:DIGITS]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:DIGITS]
 
 
 @cache
@@ -108,4 +108,4 @@ def lesson_key(
 
 def digest_outputs(notebook: nbformat.NotebookNode) -> str:
     """A digest of all outputs in a notebook: it changes when somebody edits one by hand."""
-    return _digest([cell.get("outputs", []) for cell in notebook.cells])
+    return _digest([cell.outputs for cell in notebook.cells if cell.cell_type == "code"])
