@@ -1,0 +1,146 @@
+"""`Record`: one training with several techniques, and what their invariants read from it."""
+
+import math
+from collections import Counter
+from functools import partial
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.optim import SGD
+
+from course_utils.data.image_data import ImageData
+from course_utils.training.fit import fit
+
+CLASSES = 10
+BATCHES = 6
+PEAK_LR = 0.1
+WATCHED = "layer4.0"  # a block that every technique trains
+# Arguments of `fit` that hold one technique. Transforms are chained; the trainer's arguments are
+# put together.
+HOLD_ONE = ("make_loader", "loss", "make_optimizer", "make_schedule")
+HANDLED = {"model_transform", "batch_transform", "trainer", *HOLD_ONE}
+
+
+def collect(seams, slot):
+    """What each technique gives to one argument of `fit`, in the order of the techniques."""
+    return {name: seam[slot] for name, seam in seams.items() if slot in seam}
+
+
+def take_one(seams, slot, default):
+    found = collect(seams, slot)
+    assert len(found) <= 1, f"{slot} takes one technique, not {', '.join(found)}"
+    return next(iter(found.values()), default)
+
+
+def merge_trainer_options(seams):
+    merged = {"accelerator": "cpu"}
+    for name, options in collect(seams, "trainer").items():
+        twice = merged.keys() & options.keys()
+        assert not twice, f"{name} sets {twice} of the trainer, which is set already"
+        merged |= options
+    return merged
+
+
+def soften(targets):
+    """Targets as floats ``(N, C)``, whether they are classes ``(N,)`` or mixed already."""
+    return F.one_hot(targets, CLASSES).float() if targets.ndim == 1 else targets
+
+
+class Record:
+    """What a training was given and what it did.
+
+    ``seams``: of each technique, by name, its arguments of `fit`. The techniques of one argument
+    are chained in this order.
+    """
+
+    def __init__(self, config, data, seams):
+        unknown = {slot for seam in seams.values() for slot in seam} - HANDLED
+        assert not unknown, f"Record does not pass {unknown} on to fit"
+        self.data = data
+        self.model_transforms = collect(seams, "model_transform")
+        self.batch_transforms = collect(seams, "batch_transform")
+        self.trainer = merge_trainer_options(seams)
+        self.loss = take_one(seams, "loss", F.cross_entropy)
+        self.inner_make_loader = take_one(seams, "make_loader", ImageData.train_loader)
+        self.inner_make_optimizer = take_one(seams, "make_optimizer", partial(SGD, lr=PEAK_LR))
+        self.batches = {name: [] for name in self.batch_transforms}  # (before, after)
+        self.losses = []  # (logits, targets, loss) of each micro-batch
+        self.learning_rates, self.gradients = [], []  # of each step; of the head's bias
+        self.forwards = Counter()  # of the watched block, by whether gradients are on
+        self.run = fit(
+            config,
+            data,
+            make_optimizer=self.make_optimizer,
+            make_schedule=take_one(seams, "make_schedule", None),
+            loss=self.note_loss,
+            batch_transform=self.change_batch if self.batch_transforms else None,
+            model_transform=self.change_model,
+            trainer=self.trainer,
+            make_loader=self.make_loader,
+        )
+        after = self.run.model.state_dict()
+        self.moved = {
+            name.removeprefix("base_model.model.")
+            for name, tensor in self.before.items()
+            if not torch.equal(tensor, after[name])
+        }
+
+    @property
+    def steps(self):
+        """How many optimizer steps there should be."""
+        return math.ceil(BATCHES / self.trainer.get("accumulate_grad_batches", 1))
+
+    def make_loader(self, data, seed):
+        self.loader = self.inner_make_loader(data, seed)
+        return self.loader
+
+    def make_optimizer(self, parameters):
+        optimizer = self.inner_make_optimizer(parameters)
+        optimizer.register_step_post_hook(self.note_step)
+        return optimizer
+
+    def note_step(self, optimizer, *_):
+        self.learning_rates.append(optimizer.param_groups[0]["lr"])
+        self.gradients.append(self.head_bias.grad.clone())
+
+    def note_loss(self, logits, targets):
+        loss = self.loss(logits, targets)
+        self.losses.append((logits.detach(), targets, loss.detach()))
+        return loss
+
+    def change_batch(self, images, targets):
+        for name, transform in self.batch_transforms.items():
+            before = images, soften(targets)
+            images, targets = transform(images, targets)
+            self.batches[name].append((before, (images, targets)))
+        return images, targets
+
+    def note_forward(self, module, inputs):
+        self.forwards[torch.is_grad_enabled()] += 1  # not in validation
+
+    def change_model(self, model):
+        for transform in self.model_transforms.values():
+            model = transform(model)
+        self.before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        heads = [p for name, p in model.named_parameters() if "fc." in name and p.requires_grad]
+        [self.head_bias] = [p for p in heads if p.ndim == 1]
+        [watched] = [m for n, m in model.named_modules() if n.endswith(WATCHED)]
+        watched.register_forward_pre_hook(self.note_forward)
+        return model
+
+
+def check_training(record):
+    """What holds for every training, whatever the techniques."""
+    assert len(record.learning_rates) == record.steps
+    assert len(record.losses) == BATCHES
+    assert any(name.startswith("fc") for name in record.moved)
+    for _, targets, loss in record.losses:
+        assert loss.isfinite()
+        if targets.ndim > 1:
+            torch.testing.assert_close(targets.sum(dim=1), torch.ones(len(targets)))
+    images, targets = (torch.cat(part) for part in zip(*record.data.eval_loader(), strict=True))
+    with torch.no_grad():
+        plain = F.cross_entropy(record.run.model(images), targets).item()
+    exact = record.trainer.get("precision", "32-true") == "32-true"
+    assert record.run.metrics["val_loss"] == pytest.approx(plain, abs=1e-4 if exact else 0.05)
