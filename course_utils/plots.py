@@ -1,6 +1,7 @@
 """Figures of the course: one look, colours that colour-blind readers can tell apart."""
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -9,9 +10,12 @@ from matplotlib.figure import Figure
 from torch import nn
 
 from course_utils.measure.memory import count_parameters
+from course_utils.measure.paired import METRICS, paired_difference
 from course_utils.models.freeze import list_frozen
-from course_utils.training.compare import METRICS, Comparison, paired_difference
-from course_utils.training.run import Run
+
+if TYPE_CHECKING:  # a figure needs no Lightning, which takes seconds to import
+    from course_utils.training.compare import Comparison
+    from course_utils.training.run import Run
 
 __all__ = [
     "COLOURS",
@@ -70,7 +74,7 @@ def plot_images(
     return figure
 
 
-def plot_learning_curves(runs: Sequence[Run], title: str) -> Figure:
+def plot_learning_curves(runs: Sequence["Run"], title: str) -> Figure:
     """Loss and accuracy over epochs: training dashed, validation solid, one colour an arm."""
     figure, (loss, accuracy) = plt.subplots(1, 2, figsize=(8, 2.9))
     arms = list(dict.fromkeys(run.arm for run in runs))
@@ -136,7 +140,7 @@ def plot_paired(values: Mapping[str, np.ndarray], metric: str, title: str) -> Ax
     return axis
 
 
-def plot_against_parameters(comparisons: Mapping[str, Comparison], title: str) -> Figure:
+def plot_against_parameters(comparisons: Mapping[str, "Comparison"], title: str) -> Figure:
     """Accuracy against trained parameters, a panel a comparison: means with 95 % intervals.
 
     The interval is of the mean over seeds, not of a difference; small dots are seeds.

@@ -8,7 +8,7 @@ show what takes more time, or another machine, than a reader has.
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 
@@ -27,6 +27,7 @@ __all__ = [
     "read_file",
     "read_records",
     "read_results",
+    "seconds_to",
     "values_by_arm",
 ]
 
@@ -245,3 +246,11 @@ def values_by_arm(runs: Sequence[dict], metric: str = "val_accuracy") -> dict[st
     arms = list(dict.fromkeys(arm for arm, _ in found))
     seeds = [s for s in sorted({seed for _, seed in found}) if all((a, s) in found for a in arms)]
     return {arm: np.array([found[arm, seed] for seed in seeds]) for arm in arms}
+
+
+def seconds_to(goal: float, curve: Iterable[Sequence[float]]) -> float:
+    """When a training first reached the accuracy ``goal``; infinite if it never did.
+
+    ``curve``: pairs ``(seconds, accuracy)`` in the order of time, as in `Run.curve`.
+    """
+    return next((seconds for seconds, accuracy in curve if accuracy >= goal), float("inf"))

@@ -3,12 +3,15 @@
 import os
 import tarfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from course_utils.config import Config, load_config
-from course_utils.data.image_data import ImageData, load_data
 from tests.ports import give_kernels_ports_of_their_own
+
+if TYPE_CHECKING:  # needs PyTorch, and many a test needs neither
+    from course_utils.data.image_data import ImageData
 
 ROOT = Path(__file__).resolve().parents[1]
 NO_NETWORK = ROOT / "tests" / "no_network"  # on PYTHONPATH it refuses connections off the machine
@@ -86,5 +89,7 @@ def tiny_config() -> Config:
 
 
 @pytest.fixture(scope="session")
-def tiny_data(tiny_config: Config) -> ImageData:
+def tiny_data(tiny_config: Config) -> "ImageData":
+    from course_utils.data.image_data import load_data
+
     return load_data(tiny_config)

@@ -1,6 +1,7 @@
 """Time, memory, calibration, and what a result was measured on."""
 
-from course_utils.measure.calibration import FinalLogits, calibration_error
+from typing import TYPE_CHECKING
+
 from course_utils.measure.memory import (
     PeakBytes,
     count_parameters,
@@ -8,7 +9,16 @@ from course_utils.measure.memory import (
     peak_memory_bytes,
     reset_peak_memory,
 )
-from course_utils.measure.timing import StepCost, Throughput, loading_rate, measure_step, time_calls
+
+if TYPE_CHECKING:  # for editors and mypy; when the program runs, `__getattr__` imports these
+    from course_utils.measure.calibration import FinalLogits, calibration_error
+    from course_utils.measure.timing import (
+        StepCost,
+        Throughput,
+        loading_rate,
+        measure_step,
+        time_calls,
+    )
 
 __all__ = [
     "FinalLogits",
@@ -24,3 +34,12 @@ __all__ = [
     "reset_peak_memory",
     "time_calls",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import Lightning, which takes seconds, when the first name that needs it is used."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from course_utils.measure import calibration, timing
+
+    return getattr(calibration if name in calibration.__all__ else timing, name)

@@ -1,6 +1,5 @@
 """`Run`: everything there is to know about one training."""
 
-from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TypeVar
 
@@ -8,7 +7,7 @@ import lightning as L
 from torch import nn
 
 from course_utils.errors import CourseError
-from course_utils.results import append_record
+from course_utils.results import append_record, seconds_to
 
 __all__ = ["Run", "seconds_to"]
 
@@ -65,11 +64,3 @@ class Run:
         row = asdict(replace(self, model=None, callbacks=()))
         del row["model"], row["callbacks"]
         append_record("run", row)
-
-
-def seconds_to(goal: float, curve: Iterable[Sequence[float]]) -> float:
-    """When a training first reached the accuracy ``goal``; infinite if it never did.
-
-    ``curve``: pairs as in `Run.curve`.
-    """
-    return next((seconds for seconds, accuracy in curve if accuracy >= goal), float("inf"))

@@ -13,16 +13,16 @@ from pathlib import Path
 from course_utils.data.shape_outlines import SHAPE_SETS
 from course_utils.errors import CourseError
 from course_utils.files import write_atomically
+from course_utils.measure.paired import paired_difference
 from course_utils.results import (
     LessonResult,
     list_results,
     read_file,
     read_results,
+    seconds_to,
     values_by_arm,
 )
 from course_utils.tools.run.lessons import Lesson, escape_cell
-from course_utils.training.compare import paired_difference
-from course_utils.training.run import seconds_to
 
 __all__ = ["format_race", "format_section", "replace_section", "update_readme"]
 

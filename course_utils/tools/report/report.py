@@ -9,10 +9,10 @@ import matplotlib
 from markupsafe import Markup
 
 from course_utils.files import write_atomically
+from course_utils.measure.paired import METRICS
 from course_utils.results import LessonResult, values_by_arm
 from course_utils.tools.report.freshness import read_freshness
 from course_utils.tools.run.record import COURSE_FILE, read_course
-from course_utils.training.compare import METRICS
 
 __all__ = ["write_report"]
 
