@@ -1,5 +1,6 @@
 """Each kind of input changes the key of exactly the lessons that depend on it."""
 
+import ast
 import json
 import shutil
 
@@ -155,13 +156,20 @@ def test_what_a_real_lesson_needs():
 
 
 def test_packages_only_re_export():
-    """A key follows a name through a package's ``__init__``, so that file must do nothing else."""
+    """A key follows a name through a package's ``__init__``, so that file must do nothing else.
+
+    ``find_the_bug`` holds checks itself, and `course_utils` a table of its own names.
+    """
     for path in (ROOT / "course_utils").rglob("__init__.py"):
         if path.parent.name in ("course_utils", "find_the_bug"):
-            continue  # the first imports by name when it is asked, the second holds the checks
-        tree = parse_cell(path.read_text())
-        kinds = {type(node).__name__ for node in tree.body}
-        assert kinds <= {"Expr", "ImportFrom", "Assign"}, path
+            continue
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef):
+                assert node.name == "__getattr__", path
+            else:
+                assert isinstance(
+                    node, ast.Expr | ast.Import | ast.ImportFrom | ast.Assign | ast.If
+                )
 
 
 def test_the_digest_of_outputs_is_that_of_the_file(tmp_path):
