@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -75,6 +76,18 @@ class School:
     def plan(self, profile: str = "smoke", dataset: str = "shapes", **options) -> Plan:
         config = load_config(profile, dataset=dataset, first_seed=0)
         return Plan(config, self.build, **{"time_limit_s": 60} | options)
+
+
+@pytest.fixture
+def temporary(monkeypatch):
+    """An empty folder that stands for the system's temporary one, here and in new processes.
+
+    Its path is short, as the paths of sockets have to be.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        yield Path(folder)
 
 
 @pytest.fixture

@@ -435,7 +435,7 @@ def test_a_kernel_that_does_not_start_is_a_failed_lesson(school, monkeypatch):
     assert entry.reason == "no kernel: Kernel died before replying to kernel_info"
 
 
-def test_interrupting_says_how_to_go_on(school, tmp_path):
+def test_interrupting_says_how_to_go_on(school, tmp_path, temporary):
     school.write("01_one", PASS)
     school.write("02_two", "import time; time.sleep(120)")
     script = (
@@ -449,3 +449,4 @@ def test_interrupting_says_how_to_go_on(school, tmp_path):
     assert code == 130
     assert error == "course: interrupted; finished lessons are kept, run again to go on"
     assert statuses(read(school))
+    assert not list(temporary.glob("kernel-*"))
