@@ -1,7 +1,7 @@
 """``course run``: execute lessons one after the other; resume, skip what is unchanged, report."""
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +25,8 @@ from course_utils.tools.run.record import COURSE_FILE, CourseResult, load_earlie
 __all__ = ["run_lessons"]
 
 MIN_FREE_BYTES = 200 * 2**20
+
+Execute = Callable[..., LessonResult]  # has the arguments of `execute_lesson`
 
 
 @contextmanager
@@ -86,10 +88,15 @@ def _judge(result: LessonResult, lesson: Lesson, plan: Plan) -> LessonResult:
 
 
 def run_lessons(
-    chosen: Sequence[Lesson], plan: Plan, console: Console, lessons: Sequence[Lesson] = ()
+    chosen: Sequence[Lesson],
+    plan: Plan,
+    console: Console,
+    lessons: Sequence[Lesson] = (),
+    execute: Execute = execute_lesson,
 ) -> CourseResult:
     """Execute ``chosen``; other ``lessons`` keep the result of an earlier, unchanged run.
 
+    ``execute`` runs one lesson and writes its executed notebook; tests give one without a kernel.
     Writes ``<build>/<profile>/<lesson>.ipynb``, and ``course.json`` after every lesson.
 
     Returns:
@@ -109,7 +116,7 @@ def run_lessons(
                 console.print(f"{lesson.name}: unchanged since it passed, skipped")
             else:
                 course = _invalidate(course, lesson, plan)
-                result = _run_lesson(lesson, plan, console, index, len(chosen))
+                result = _run_lesson(lesson, plan, console, index, len(chosen), execute)
                 course = _with_result(course, result, order)
             write_course(course, plan.folder / COURSE_FILE)
     return course
@@ -172,7 +179,7 @@ def _with_result(
 
 
 def _run_lesson(
-    lesson: Lesson, plan: Plan, console: Console, index: int, count: int
+    lesson: Lesson, plan: Plan, console: Console, index: int, count: int, execute: Execute
 ) -> LessonResult:
     config = plan.config
     head = f"[{index + 1}/{count}] {lesson.name}"
@@ -191,7 +198,7 @@ def _run_lesson(
                 elapsed = f"{progress.tasks[0].elapsed or 0:.0f} s {expected}"
                 console.print(f"{head} · cell {done} of {total} · {elapsed}", soft_wrap=True)
 
-        result = execute_lesson(
+        result = execute(
             lesson,
             plan.output_path(lesson),
             plan.folder / "work" / lesson.name,
