@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from course_utils.config import Config, load_config
-from tests.ports import give_kernels_ports_of_their_own
 
 if TYPE_CHECKING:  # needs PyTorch, and many a test needs neither
     from course_utils.data.image_data import ImageData
@@ -16,7 +15,6 @@ if TYPE_CHECKING:  # needs PyTorch, and many a test needs neither
 ROOT = Path(__file__).resolve().parents[1]
 NO_NETWORK = ROOT / "tests" / "no_network"  # on PYTHONPATH it refuses connections off the machine
 CIFAR_ARCHIVE = ROOT.parent / "shared" / "cifar10" / "cifar10_jpeg.tar.xz"
-PORTS = give_kernels_ports_of_their_own()
 
 
 def find_notebooks() -> list[Path]:
@@ -60,7 +58,7 @@ def _clean_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.fixture
 def offline_environment() -> dict[str, str]:
     """Variables for a child process that must not reach the network."""
-    return {"PYTHONPATH": str(NO_NETWORK), "HF_HUB_OFFLINE": "1"}
+    return {"PYTHONPATH": os.pathsep.join([str(NO_NETWORK), str(ROOT)]), "HF_HUB_OFFLINE": "1"}
 
 
 @pytest.fixture(scope="session")

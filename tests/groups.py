@@ -8,16 +8,13 @@ from xdist.scheduler import LoadScopeScheduling
 # These files make something once for all their tests ...
 SHARING = ("test_exercises.py", "test_release.py", "test_site.py")
 # ... and these tests ask the system for ports which a process of theirs takes a moment later:
-# meanwhile none of the others may be given the same.
+# meanwhile none of the others may be given the same. (Kernels of the course have no ports; those
+# that nbgrader starts do.)
 ASKING_FOR_PORTS = (
     "test_torchrun.py",
     "04_warmup_cosine]",
     "09_ddp]",
-    "test_checked_outputs",
     "nbgrader.py",
-    "test_kill_9",
-    "test_interrupting",
-    "test_a_student_can_check",
     "test_lab_listens",
     "test_a_dask_cluster",
 )

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 import psutil
 from rich.console import Console
 
+from course_utils.tools.run.kernel_manager import remove_kernel_folders
+
 __all__ = ["ending_on_interrupt"]
 
 
@@ -27,6 +29,7 @@ def ending_on_interrupt(console: Console, message: str) -> Iterator[None]:
                 child.kill()
             except psutil.Error:  # it ended meanwhile
                 continue
+        remove_kernel_folders()
         console.show_cursor()
         print(f"\n{message}", file=sys.stderr, flush=True)
         os._exit(130)

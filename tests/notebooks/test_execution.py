@@ -63,7 +63,8 @@ def test_checked_outputs_come_out_again(notebook_path, offline_environment, tmp_
     copy = shutil.copy(notebook_path, tmp_path)  # nbval runs a notebook where it lies
     environment = os.environ | offline_environment
     environment |= {"COURSE_PROFILE": "smoke", "COURSE_PROGRESS": "0"}
-    pytest_here = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    plugins = ["-p", "no:cacheprovider", "-p", "tests.notebooks.nbval_over_ipc"]
+    pytest_here = [sys.executable, "-m", "pytest", "-q", *plugins]
     nbval = ["--nbval-lax", "--nbval-current-env", f"--nbval-cell-timeout={TIME_LIMIT_S}"]
     done = subprocess.run(
         [*pytest_here, *nbval, copy],

@@ -1,16 +1,21 @@
-"""Small lessons for the runner: they take a second each and train nothing."""
+"""Small lessons, and an execution of lessons that starts no kernel."""
 
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import nbformat
 import pytest
+from papermill.iorw import load_notebook_node
+from papermill.parameterize import parameterize_notebook
 from rich.console import Console
 
 from course_utils.config import load_config
+from course_utils.files import write_atomically
+from course_utils.results import LessonResult
 from course_utils.tools.run.lessons import find_lessons
 from course_utils.tools.run.plan import Plan
 
@@ -58,10 +63,48 @@ def find_cell(notebook, name):
     return next(c for c in notebook.cells if c.metadata.get("nbgrader", {}).get("grade_id") == name)
 
 
+class Pretend:
+    """Stands for `execute_lesson`, with the same arguments, and starts no kernel.
+
+    Every lesson passes, but for what ``results`` says of it.
+    """
+
+    def __init__(self):
+        self.executed: list[str] = []  # the lessons' names, in order
+        self.asked: dict[str, dict] = {}  # for each, the options of its last execution
+        self.results: dict[str, dict] = {}  # for each, fields of its `LessonResult`
+
+    def __call__(
+        self,
+        lesson,
+        output,
+        work,
+        *,
+        environment,
+        parameters=None,
+        time_limit_s,
+        on_cell=lambda done, total: None,
+    ):
+        self.executed.append(lesson.name)
+        self.asked[lesson.name] = {
+            "environment": environment,
+            "parameters": parameters,
+            "time_limit_s": time_limit_s,
+        }
+        notebook = load_notebook_node(str(lesson.path))
+        on_cell(1, len(notebook.cells))
+        if parameters:
+            notebook = parameterize_notebook(notebook, parameters)
+        write_atomically(output, nbformat.writes(notebook))
+        plain = {"time_s": 1.0, "peak_memory_bytes": 1, "claims": [], "runs": []}
+        return LessonResult(lesson.name, **plain | self.results.get(lesson.name, {}))
+
+
 class School:
     """A folder of lessons, a build folder, and a console that is remembered."""
 
     def __init__(self, folder: Path):
+        self.execute = Pretend()
         self.notebooks, self.build = folder / "notebooks", folder / "build"
         self.console = Console(record=True, width=200, file=(folder / "console.txt").open("w"))
 
@@ -75,6 +118,18 @@ class School:
     def plan(self, profile: str = "smoke", dataset: str = "shapes", **options) -> Plan:
         config = load_config(profile, dataset=dataset, first_seed=0)
         return Plan(config, self.build, **{"time_limit_s": 60} | options)
+
+
+@pytest.fixture
+def temporary(monkeypatch):
+    """An empty folder that stands for the system's temporary one, here and in new processes.
+
+    Its path is short, as the paths of sockets have to be.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        yield Path(folder)
 
 
 @pytest.fixture

@@ -16,12 +16,23 @@ from course_utils import results
 from course_utils.files import write_atomically
 from course_utils.results import list_results, read_results
 from course_utils.tools import cli
+from course_utils.tools.run import runner
+from course_utils.tools.run.execute import execute_lesson
 from tests.unit.data.test_image_data import write_images
 
 
 @pytest.fixture
 def course(monkeypatch, capsys, school):
-    """Run ``course …`` in this process on the school's lessons: ``(status, stdout, stderr)``."""
+    """Run ``course …`` in this process on the school's lessons: ``(status, stdout, stderr)``.
+
+    Lessons are executed by ``school.execute``, which starts no kernel.
+    """
+    run_lessons = runner.run_lessons
+
+    def run_school(*arguments):
+        return run_lessons(*arguments, execute=school.execute)
+
+    monkeypatch.setattr(runner, "run_lessons", run_school)
     monkeypatch.setattr(cli, "find_lessons", lambda: school.lessons)
 
     def run(*arguments):
@@ -117,7 +128,8 @@ def test_run_of_one_lesson_by_number_or_name(course, school):
 
 
 def test_a_failed_lesson_is_exit_status_1_and_named_in_the_table(course, school):
-    school.write("01_baseline", "raise RuntimeError('the cable [red] is loose')")
+    reason = "cell 2 of 2: RuntimeError: the cable [red] is loose"
+    school.execute.results["01_baseline"] = {"status": "failed", "reason": reason}
     status, out, error = course("run", "--profile", "smoke")
     assert status == 1
     assert "cell 2 of 2: RuntimeError" in " ".join(out.split())
@@ -163,7 +175,8 @@ def test_a_notebook_that_is_none_is_named(course, school):
     assert_one_line(course("list"), r"02_broken\.ipynb is not a notebook .*restore it from git")
 
 
-def test_store_keeps_outputs_and_drops_papermills_traces(course, school):
+def test_store_keeps_outputs_of_a_kernel_and_drops_papermills_traces(course, school):
+    school.execute = execute_lesson
     status, _, _ = course("run", "01", "--profile", "quick", "--store")
     assert status == 0
     stored = json.loads((school.notebooks / "01_baseline.ipynb").read_text())
@@ -179,11 +192,11 @@ def test_store_refuses_outputs_of_other_parameters(course):
     assert_one_line(result, "ran with -p parameters: run it without to store it")
 
 
-CLAIM = "from course_utils.claims import claim; claim('a < b', True, value=0.5)"
+CLAIM = {"text": "a < b", "kind": "identity", "holds": True, "value": 0.5}
 
 
 def test_results_are_saved_with_how_and_where(course, school, tmp_path):
-    school.write("01_baseline", CLAIM)
+    school.execute.results["01_baseline"] = {"claims": [CLAIM]}
     mine = write_images(tmp_path / "my images")
     command = ("run", "01", "--profile", "smoke", "--dataset", str(mine), "--first-seed", "7")
     assert course("run", "00", *command[2:])[0] == 0
@@ -197,7 +210,7 @@ def test_results_are_saved_with_how_and_where(course, school, tmp_path):
     assert saved["dataset"] == "my images (folder)"
     (lesson,) = saved["lessons"]
     assert lesson["name"] == "01_baseline"
-    assert lesson["claims"][0]["text"] == "a < b"
+    assert lesson["claims"] == [CLAIM]
     text = (results.RESULTS / "mine_2.json").read_text()
     assert str(tmp_path) not in text
     assert course(*command, "--save-results", "again")[1].count("skipped") >= 1
@@ -209,7 +222,8 @@ def test_results_are_saved_with_how_and_where(course, school, tmp_path):
 
 
 def test_results_of_a_failed_lesson_are_not_saved(course, school):
-    school.write("01_baseline", "1 / 0")
+    failed = {"status": "failed", "reason": "cell 2 of 2: ZeroDivisionError: division by zero"}
+    school.execute.results["01_baseline"] = failed
     status, out, _ = course("run", "--profile", "smoke", "--save-results", "mine")
     assert status == 1
     assert "a lesson failed: nothing is stored or saved" in out

@@ -14,6 +14,7 @@ from papermill.exceptions import PapermillExecutionError
 
 from course_utils.errors import CourseError
 from course_utils.results import RUN_FIELDS, LessonResult, read_records
+from course_utils.tools.run.kernel_manager import AsyncIPCKernelManager
 from course_utils.tools.run.lessons import Lesson
 from course_utils.tools.run.peak_memory import PeakMemory
 
@@ -141,6 +142,7 @@ def _execute(
             str(partial),
             parameters,
             kernel_name="python3",
+            kernel_manager_class=AsyncIPCKernelManager,
             progress_bar=False,
             cwd=str(work),
             start_timeout=120,

@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +26,8 @@ from course_utils.tools.run.record import COURSE_FILE, CourseResult, load_earlie
 __all__ = ["run_lessons"]
 
 MIN_FREE_BYTES = 200 * 2**20
+
+Execute = Callable[..., LessonResult]  # has the arguments of `execute_lesson`
 
 
 @contextmanager
@@ -87,10 +89,15 @@ def _judge(result: LessonResult, lesson: Lesson, plan: Plan) -> LessonResult:
 
 
 def run_lessons(
-    chosen: Sequence[Lesson], plan: Plan, console: Console, lessons: Sequence[Lesson] = ()
+    chosen: Sequence[Lesson],
+    plan: Plan,
+    console: Console,
+    lessons: Sequence[Lesson] = (),
+    execute: Execute = execute_lesson,
 ) -> CourseResult:
     """Execute ``chosen``; other ``lessons`` keep the result of an earlier, unchanged run.
 
+    ``execute`` runs one lesson and writes its executed notebook; tests give one without a kernel.
     Writes ``<build>/<profile>/<lesson>.ipynb``, and ``course.json`` after every lesson.
 
     Returns:
@@ -119,7 +126,7 @@ def run_lessons(
                 console.print(f"{lesson.name}: unchanged since it passed, skipped")
             else:
                 course = _invalidate(course, lesson, plan)
-                result = _run_lesson(lesson, plan, console, index, len(chosen))
+                result = _run_lesson(lesson, plan, console, index, len(chosen), execute)
                 course = _with_result(course, result, order)
             write_course(course, plan.folder / COURSE_FILE)
     return course
@@ -182,7 +189,7 @@ def _with_result(
 
 
 def _run_lesson(
-    lesson: Lesson, plan: Plan, console: Console, index: int, count: int
+    lesson: Lesson, plan: Plan, console: Console, index: int, count: int, execute: Execute
 ) -> LessonResult:
     config = plan.config
     head = f"[{index + 1}/{count}] {lesson.name}"
@@ -201,7 +208,7 @@ def _run_lesson(
                 elapsed = f"{progress.tasks[0].elapsed or 0:.0f} s {expected}"
                 console.print(f"{head} · cell {done} of {total} · {elapsed}", soft_wrap=True)
 
-        result = execute_lesson(
+        result = execute(
             lesson,
             plan.output_path(lesson),
             plan.folder / "work" / lesson.name,

@@ -8,12 +8,12 @@ import queue
 import re
 import time
 
-import jupyter_client
 import psutil
 from jupyter_client.provisioning import LocalProvisioner
 
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
+from course_utils.tools.run.kernel_manager import IPCKernelManager
 
 __all__ = ["LimitedKernel", "is_lasting"]
 
@@ -49,7 +49,7 @@ class LimitedKernel:
         self._prelude = [LIMIT_MEMORY.format(bytes=int(memory_gib * 2**30)), prelude]
         self._ran: list[str] = []
         self._too_much = f"{TOO_MUCH} {memory_gib:g} GiB of memory."
-        self._manager: jupyter_client.KernelManager | None = None
+        self._manager: IPCKernelManager | None = None
 
     def __enter__(self) -> "LimitedKernel":
         return self
@@ -75,15 +75,18 @@ class LimitedKernel:
     def _start(self) -> None:
         # the checks are those of this course, whichever one is installed
         path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        self._manager = IPCKernelManager(kernel_name="python3")
+        self._manager.start_kernel(
+            cwd=self.folder,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(path)},
+            extra_arguments=["--log-level=50"],
+        )
+        self._client = self._manager.client()
+        self._client.start_channels()
         try:
-            self._manager, self._client = jupyter_client.manager.start_new_kernel(
-                startup_timeout=STARTING_S,
-                kernel_name="python3",
-                cwd=self.folder,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(path)},
-                extra_arguments=["--log-level=50"],
-            )
+            self._client.wait_for_ready(timeout=STARTING_S)
         except RuntimeError as error:
+            self._stop()
             raise CourseError(f"no kernel starts here ({error}): try course doctor") from None
         for cell in self._prelude:
             if problem := self._execute(cell, STARTING_S):

@@ -1,10 +1,15 @@
+"""Skip, resume, judge, record. Only tests that name `execute_lesson` start kernels."""
+
+import inspect
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import filelock
 import nbformat
@@ -12,12 +17,12 @@ import psutil
 import pytest
 
 from course_utils.errors import CourseError
-from course_utils.files import write_atomically
-from course_utils.results import RUN_FIELDS, LessonResult
+from course_utils.results import RECORDS, RUN_FIELDS, append_record
 from course_utils.tools.run import runner
+from course_utils.tools.run.execute import execute_lesson
 from course_utils.tools.run.record import read_course
 from course_utils.tools.run.runner import run_lessons
-from tests.tools.conftest import interrupt
+from tests.tools.conftest import Pretend, interrupt
 from tests.unit.data.test_image_data import write_images
 
 PASS = "print('fine')"
@@ -33,34 +38,45 @@ def read(school, profile="smoke"):
     return read_course(school.build / profile / "course.json")
 
 
-def run(school, **options):
-    return run_lessons(school.lessons, school.plan(**options), school.console)
+def run(school, execute=None, **options):
+    """All lessons; without ``execute`` no kernel is started."""
+    plan = school.plan(**options)
+    return run_lessons(school.lessons, plan, school.console, execute=execute or school.execute)
 
 
-@pytest.fixture
-def executions(monkeypatch):
-    """Let the runner only pretend to execute lessons; the names of those it did, in order."""
-    names = []
-
-    def pretend(lesson, output, work, **options):
-        names.append(lesson.name)
-        write_atomically(output, lesson.path.read_text())
-        return LessonResult(lesson.name, time_s=1.0, peak_memory_bytes=1, claims=[], runs=[])
-
-    monkeypatch.setattr(runner, "execute_lesson", pretend)
-    return names
+def make_claim(kind, holds):
+    return {"text": "it helps", "kind": kind, "holds": holds, "value": 0.5}
 
 
-RUN = """
+FAILED = {"status": "failed", "reason": "cell 2 of 2: ZeroDivisionError: division by zero"}
+ROW = {
+    "comparison": "c",
+    "arm": "a",
+    "seed": 0,
+    "metrics": {"val_accuracy": 0.5},
+    "time_s": 1.0,
+    "images_per_s": 9.0,
+    "trainable_parameters": 1,
+    "parameters": 2,
+    "saved_bytes": 3,
+    "history": [],
+    "provenance": {},
+}
+RUN = f"""
 from course_utils.results import append_record
-row = dict(comparison='c', arm='a', seed=0, metrics={'val_accuracy': 0.5}, time_s=1.0,
-           images_per_s=9.0, trainable_parameters=1, parameters=2, saved_bytes=3,
-           history=[], provenance={})
+row = {ROW}
 append_record('run', row)
 """
+PAPERMILL = "course_utils.tools.run.execute.papermill.execute_notebook"
 
 
-def test_course_json_holds_what_it_promises(school):
+def test_lessons_are_executed_here_with_the_arguments_of_the_real_execution():
+    names = [list(inspect.signature(f).parameters) for f in (execute_lesson, Pretend())]
+    assert names[0] == names[1]
+    assert inspect.signature(run_lessons).parameters["execute"].default is execute_lesson
+
+
+def test_course_json_of_a_kernel_holds_what_it_promises(school):
     school.write(
         "01_one",
         CLAIM.format(text="a < b", holds=True, kind="identity"),
@@ -69,10 +85,10 @@ def test_course_json_holds_what_it_promises(school):
         "append_record('run', row | dict(history=[{'val_accuracy': 0.25}, {'val_accuracy': 0.5}],\n"
         "              epoch_ends_s=[0.50001, 1], settings={'data': 'shapes'}))",
         "assert not list(pathlib.Path('.').glob('*.ipynb'))  # an empty folder of its own",
-        "assert os.environ['COURSE_PROFILE'] == 'smoke'",
+        "assert os.environ['COURSE_PROFILE'] == 'smoke'; assert ALPHA == 3",
         STAY,
     )
-    run(school)
+    run(school, execute_lesson, parameters={"ALPHA": 3})
     course = json.loads((school.build / "smoke" / "course.json").read_text())
     assert set(course) == {
         "profile",
@@ -88,8 +104,9 @@ def test_course_json_holds_what_it_promises(school):
     (lesson,) = course["lessons"]
     assert lesson["status"] == "passed"
     assert lesson["reason"] == ""
-    assert lesson["key"] == school.plan().key(school.lessons[0])
+    assert lesson["key"] == school.plan(parameters={"ALPHA": 3}).key(school.lessons[0])
     assert lesson["time_s"] > 0
+    assert len(lesson["cells_s"]) == 7  # of the lesson's own cells
     assert lesson["peak_memory_bytes"] > 2**20
     assert lesson["over_budget"] is False
     assert lesson["claims"] == [{"text": "a < b", "kind": "identity", "holds": True, "value": 0.5}]
@@ -98,50 +115,66 @@ def test_course_json_holds_what_it_promises(school):
     assert (row["settings"], row["curve"]) == ({}, [])
     assert (timed["settings"], timed["curve"]) == ({"data": "shapes"}, [[0.5, 0.25], [1, 0.5]])
     executed = nbformat.read(school.build / "smoke" / "01_one.ipynb", as_version=4)
-    assert [cell.execution_count for cell in executed.cells] == [1, 2, 3, 4, 5, 6, 7]
+    assert [cell.execution_count for cell in executed.cells] == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
-def test_the_records_of_a_killed_lesson_are_kept_up_to_there(school):
+def test_the_records_of_a_killed_kernel_are_kept_up_to_there(school):
     claimed = CLAIM.format(text="a < b", holds=True, kind="effect")
     school.write("01_one", f"{claimed}\n{RUN}\nimport os; os._exit(1)", RUN)
-    (entry,) = run(school).lessons
+    (entry,) = run(school, execute_lesson).lessons
     assert entry.status == "failed"
-    assert "the kernel died" in entry.reason
+    assert entry.reason == "cell 2 of 3: the kernel died (out of memory?)"
     assert [claim["text"] for claim in entry.claims] == ["a < b"]
     assert [row["arm"] for row in entry.runs] == ["a"]
 
 
 @pytest.mark.parametrize(
-    ("damage", "reason"),
+    ("line", "reason"),
     [
-        (r"_ = open('runs/records.jsonl', 'a').write('{\n')", r"records\.jsonl, line 2 is damaged"),
-        ("append_record('run', {'arm': 'a'})", "a training was recorded without 'comparison'"),
+        ("{", r"records\.jsonl, line 2 is damaged"),
+        (
+            '{"kind": "run", "record": {"arm": "a"}}',
+            "a training was recorded without 'comparison'",
+        ),
     ],
 )
-def test_a_lesson_that_damages_its_records_fails(school, damage, reason):
-    school.write("01_one", RUN, damage)
-    (entry,) = run(school).lessons
+def test_a_lesson_that_damages_its_records_fails(school, monkeypatch, line, reason):
+    def damage(source, output, *arguments, cwd, **options):
+        append_record("run", ROW)
+        with (Path(cwd) / "runs" / RECORDS).open("a") as file:
+            file.write(f"{line}\n")
+        shutil.copy(source, output)
+
+    school.write("01_one", PASS)
+    monkeypatch.setattr(PAPERMILL, damage)
+    (entry,) = run(school, execute_lesson).lessons
     assert entry.status == "failed"
     assert re.search(reason, entry.reason)
 
 
-def test_a_failing_lesson_is_kept_named_and_does_not_stop_the_others(school):
+def test_a_failing_lesson_is_named_and_does_not_stop_the_others(school):
     school.write("01_one", PASS)
-    school.write("02_two", PASS, "1 / 0", PASS)
+    school.write("02_two", PASS)
     school.write("03_three", PASS)
+    school.execute.results["02_two"] = FAILED
     course = run(school)
     assert statuses(course) == {"01_one": "passed", "02_two": "failed", "03_three": "passed"}
-    assert course.lessons[1].reason == "cell 3 of 4: ZeroDivisionError: division by zero"
-    assert (school.build / "smoke" / "02_two.ipynb").exists()
-    assert not list((school.build / "smoke").glob(".*.ipynb"))
+    assert course.lessons[1].reason == FAILED["reason"]
+    assert [lesson.key != "" for lesson in course.lessons] == [True, False, True]
+    assert read(school) == course
 
 
-def test_a_false_identity_fails_the_lesson(school):
-    school.write("01_one", CLAIM.format(text="x", holds=False, kind="identity"), PASS)
-    (entry,) = run(school).lessons
+def test_a_false_identity_fails_in_the_kernel_and_the_notebook_is_kept_up_to_there(school):
+    identity = CLAIM.format(text="x", holds=False, kind="identity")
+    school.write("01_one", PASS, identity, PASS)
+    (entry,) = run(school, execute_lesson).lessons
     assert entry.status == "failed"
-    assert "ClaimError: x does not hold" in entry.reason
+    assert entry.reason == "cell 3 of 4: ClaimError: x does not hold (value 0.5)"
     assert entry.claims[0]["holds"] is False
+    executed = nbformat.read(school.build / "smoke" / "01_one.ipynb", as_version=4)
+    code = [cell for cell in executed.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in code] == [1, 2, 3, None]
+    assert not list((school.build / "smoke").glob(".*.ipynb"))
 
 
 @pytest.mark.parametrize(
@@ -153,7 +186,8 @@ def test_a_false_identity_fails_the_lesson(school):
     ],
 )
 def test_a_false_effect_fails_where_it_was_promised(school, profile, dataset, status):
-    school.write("01_one", CLAIM.format(text="it helps", holds=False, kind="effect"))
+    school.write("01_one", PASS)
+    school.execute.results["01_one"] = {"claims": [make_claim("effect", False)]}
     (entry,) = run(school, profile=profile, dataset=dataset).lessons
     assert entry.status == status
     assert entry.claims[0]["holds"] is False
@@ -165,14 +199,24 @@ def test_a_false_effect_fails_where_it_was_promised(school, profile, dataset, st
     [("smoke", None, "failed"), ("smoke", "a GPU", "passed"), ("full", None, "passed")],
 )
 def test_a_lesson_over_the_limit_of_memory_fails(school, monkeypatch, profile, gpu, status):
-    monkeypatch.setattr(runner, "MEMORY_LIMIT_BYTES", 2**20)
     monkeypatch.setattr(runner, "describe_hardware", lambda: {"gpu": gpu})
-    school.write("01_one", STAY)
+    school.write("01_one", PASS)
+    school.execute.results["01_one"] = {"peak_memory_bytes": 3 * 2**30 + 2**28}
     (entry,) = run(school, profile=profile).lessons
     assert entry.status == status
     if status == "failed":
-        assert re.match(r"it held 0\.\d\d GiB of memory, the limit is 0\.", entry.reason)
+        assert entry.reason == "it held 3.25 GiB of memory, the limit is 3 GiB"
         assert statuses(run(school, profile=profile)) == {"01_one": "failed"}  # not skipped
+        assert school.execute.executed == ["01_one", "01_one"]
+
+
+def test_the_memory_of_a_kernel_is_measured_and_limited(school, monkeypatch):
+    monkeypatch.setattr(runner, "MEMORY_LIMIT_BYTES", 2**20)
+    monkeypatch.setattr(runner, "describe_hardware", lambda: {"gpu": None})
+    school.write("01_one", STAY)
+    (entry,) = run(school, execute_lesson).lessons
+    assert entry.status == "failed"
+    assert re.match(r"it held 0\.\d\d GiB of memory, the limit is 0\.", entry.reason)
 
 
 @pytest.mark.parametrize(
@@ -193,14 +237,17 @@ def test_a_lesson_over_its_budget_is_said_and_passes(school, profile, dataset, b
 
 
 def test_unchanged_lessons_are_skipped_with_their_results_changed_ones_run(school):
-    school.write("01_one", CLAIM.format(text="x", holds=True, kind="identity"))
+    school.write("01_one", PASS)
     school.write("02_two", PASS)
-    school.write("03_three", "1 / 0")
+    school.write("03_three", PASS)
+    school.execute.results["01_one"] = {"claims": [make_claim("identity", True)]}
+    school.execute.results["03_three"] = FAILED
     first = run(school)
     school.write("02_two", PASS, PASS)
     second = run(school)
     assert statuses(second) == {"01_one": "skipped", "02_two": "passed", "03_three": "failed"}
-    assert second.lessons[0].claims == first.lessons[0].claims
+    assert second.lessons[0].claims == first.lessons[0].claims == [make_claim("identity", True)]
+    assert school.execute.executed[3:] == ["02_two", "03_three"]
     assert statuses(run(school, force=True))["01_one"] == "passed"
 
 
@@ -215,33 +262,34 @@ def test_lessons_not_asked_for_keep_their_earlier_entry(school):
     school.write("01_one", PASS)
     school.write("02_two", PASS)
     one, two = school.lessons
-    run_lessons([one], school.plan(), school.console, school.lessons)
-    course = run_lessons([two], school.plan(), school.console, school.lessons)
+    run_lessons([one], school.plan(), school.console, school.lessons, school.execute)
+    course = run_lessons([two], school.plan(), school.console, school.lessons, school.execute)
     assert statuses(course) == {"01_one": "skipped", "02_two": "passed"}
 
 
-def test_a_lesson_over_its_time_limit_is_ended(school):
+def test_a_kernel_over_the_time_limit_is_ended(school):
     school.write("01_slow", "import time; time.sleep(60)")
-    school.write("02_two", PASS)
     start = time.monotonic()
-    course = run(school, time_limit_s=3)
+    course = run(school, execute_lesson, time_limit_s=3)
     assert time.monotonic() - start < 40
-    assert statuses(course) == {"01_slow": "failed", "02_two": "passed"}
+    assert statuses(course) == {"01_slow": "failed"}
     assert "cell 2 of 2: over the lesson's time limit of 0.05 minutes" in (course.lessons[0].reason)
 
 
-def test_a_kernel_that_dies_is_a_failed_lesson(school):
-    school.write("01_one", "import os; os._exit(1)")
-    school.write("02_two", PASS)
-    course = run(school)
-    assert statuses(course) == {"01_one": "failed", "02_two": "passed"}
-    assert "the kernel died" in course.lessons[0].reason
-
-
-def test_parameters_are_set(school):
-    school.write("01_one", "assert ALPHA == 3")
-    assert statuses(run(school, parameters={"ALPHA": 3}))["01_one"] == "passed"
-    assert statuses(run(school))["01_one"] == "failed"
+def test_a_lesson_gets_the_parameters_the_settings_and_the_time_limit(school):
+    school.write("01_one", PASS)
+    run(school, parameters={"ALPHA": 3}, time_limit_s=7)
+    assert school.execute.asked["01_one"] == {
+        "environment": {
+            "COURSE_PROFILE": "smoke",
+            "COURSE_DATASET": "shapes",
+            "COURSE_FIRST_SEED": "0",
+        },
+        "parameters": {"ALPHA": 3},
+        "time_limit_s": 7,
+    }
+    run(school)  # other parameters are a change
+    assert school.execute.asked["01_one"]["parameters"] == {}
 
 
 def test_unknown_parameter_names_the_known_ones(school):
@@ -279,20 +327,30 @@ def test_no_write_access(school, tmp_path):
         run(school)
 
 
-KILLED = """
-import sys
+KERNEL_FOR_THE_SECOND = """
+from functools import partial
 from pathlib import Path
+from course_utils.tools import cli
+from course_utils.tools.run import runner
+from course_utils.tools.run.execute import execute_lesson
 from tests.tools.conftest import School
-from course_utils.tools.run.runner import run_lessons
-school = School(Path(sys.argv[1]))
-run_lessons(school.lessons, school.plan(), school.console)
+
+school = School(Path({folder!r}))
+
+def execute(lesson, *arguments, **options):
+    chosen = execute_lesson if lesson.name == "02_two" else school.execute
+    return chosen(lesson, *arguments, **options)
+
+runner.run_lessons = partial(runner.run_lessons, execute=execute)
 """
+KILLED = "runner.run_lessons(school.lessons, school.plan(), school.console)"
 
 
-def test_kill_9_loses_nothing_that_was_finished(school, tmp_path):
+def test_kill_9_loses_nothing_that_was_finished_and_leaves_no_kernel(school, tmp_path):
     school.write("01_one", PASS)
     school.write("02_two", "import pathlib, time", "time.sleep(120)")
-    process = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)])
+    script = KERNEL_FOR_THE_SECOND.format(folder=str(tmp_path)) + KILLED
+    process = subprocess.Popen([sys.executable, "-c", script])
     finished = school.build / "smoke" / "course.json"
     deadline = time.monotonic() + 90
     half_written = school.build / "smoke" / ".02_two.ipynb"
@@ -306,42 +364,45 @@ def test_kill_9_loses_nothing_that_was_finished(school, tmp_path):
     assert read(school).lessons[0].status == "passed"
     assert not (school.build / "smoke" / "02_two.ipynb").exists()
     school.write("02_two", PASS)
-    course = run(school)
+    course = run(school, execute_lesson)
     assert statuses(course) == {"01_one": "skipped", "02_two": "passed"}
     assert not half_written.exists()
 
 
 def test_a_lesson_edited_while_it_runs_is_not_unchanged(school):
-    path = school.write("01_one", PASS)
-    edit = (
-        f"import pathlib; p = pathlib.Path({str(path)!r});"
-        "_ = p.write_text(p.read_text().replace('TODO', 'DONE'))"
-    )
-    school.write("01_one", edit, "print('TODO')")
+    def edit(lesson, *arguments, **options):
+        school.write("01_one", "print('edited')")
+        return school.execute(lesson, *arguments, **options)
+
+    school.write("01_one", PASS)
+    assert statuses(run(school, edit)) == {"01_one": "passed"}
     assert statuses(run(school)) == {"01_one": "passed"}
-    assert "DONE" in path.read_text()
-    assert statuses(run(school)) == {"01_one": "passed"}
+    assert statuses(run(school)) == {"01_one": "skipped"}
 
 
 def test_a_failed_lesson_stays_in_the_record_until_it_passes(school):
     school.write("01_one", PASS)
-    school.write("02_two", "1 / 0")
+    school.write("02_two", PASS)
+    school.execute.results["02_two"] = FAILED
     run(school)
-    course = run_lessons(school.lessons[:1], school.plan(), school.console, school.lessons)
+    first, plan = school.lessons[:1], school.plan()
+    course = run_lessons(first, plan, school.console, school.lessons, school.execute)
     assert statuses(course) == {"01_one": "skipped", "02_two": "failed"}
+    school.execute.results.clear()
+    assert statuses(run(school)) == {"01_one": "skipped", "02_two": "passed"}
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", "null", '{"key": 1}', '{"lessons": [', "\0"])
-def test_damaged_record_means_run_again(school, executions, content):
+def test_damaged_record_means_run_again(school, content):
     school.write("01_one", PASS)
     run(school)
     (school.build / "smoke" / "course.json").write_text(content)
     assert statuses(run(school)) == {"01_one": "passed"}
-    assert executions == ["01_one", "01_one"]
+    assert school.execute.executed == ["01_one", "01_one"]
 
 
 @pytest.mark.parametrize("damage", [{}, [], None, {"name": "02_two", "status": "fine"}])
-def test_what_is_intact_in_a_damaged_record_is_kept(school, executions, damage):
+def test_what_is_intact_in_a_damaged_record_is_kept(school, damage):
     school.write("01_one", PASS)
     school.write("02_two", PASS)
     run(school)
@@ -352,40 +413,51 @@ def test_what_is_intact_in_a_damaged_record_is_kept(school, executions, damage):
     assert statuses(run(school)) == {"01_one": "skipped", "02_two": "passed"}
 
 
-def test_an_excursion_to_other_data_or_an_edit_loses_no_other_lesson(school, executions):
+def test_an_excursion_to_other_data_or_an_edit_loses_no_other_lesson(school):
     school.write("01_one", PASS)
     path = school.write("02_two", PASS)
     run(school)
     first = school.lessons[:1]
     other = school.plan(dataset="shapes_source")
-    course = run_lessons(first, other, school.console, school.lessons)
+    course = run_lessons(first, other, school.console, school.lessons, school.execute)
     assert statuses(course) == {"01_one": "passed"}
     assert read_course(school.build / "smoke" / "course.json") == course
     assert statuses(run(school)) == {"01_one": "passed", "02_two": "skipped"}
     before = path.read_text()
     school.write("02_two", PASS, PASS)
-    assert statuses(run_lessons(first, school.plan(), school.console, school.lessons)) == {
-        "01_one": "skipped"
-    }
+    course = run_lessons(first, school.plan(), school.console, school.lessons, school.execute)
+    assert statuses(course) == {"01_one": "skipped"}
     path.write_text(before)
     assert statuses(run(school)) == {"01_one": "skipped", "02_two": "skipped"}
-    assert executions == ["01_one", "02_two", "01_one", "01_one"]
+    assert school.execute.executed == ["01_one", "02_two", "01_one", "01_one"]
 
 
-def test_an_execution_that_was_interrupted_is_done_again(school, executions, monkeypatch):
+def test_an_execution_that_was_interrupted_is_done_again(school):
     """Its notebook may be the new one already, while the record still has the old result."""
+
+    def interrupt_it(*arguments, **options):
+        raise KeyboardInterrupt
+
     school.write("01_one", PASS)
     run(school)
-    with monkeypatch.context() as patch:
-
-        def interrupt_it(*args, **options):
-            raise KeyboardInterrupt
-
-        patch.setattr(runner, "execute_lesson", interrupt_it)
-        with pytest.raises(KeyboardInterrupt):
-            run(school, force=True)
+    with pytest.raises(KeyboardInterrupt):
+        run(school, interrupt_it, force=True)
     assert [result.name for result in read(school).lessons] == ["01_one"]  # still to be seen
     assert statuses(run(school)) == {"01_one": "passed"}
+
+
+def test_finished_lessons_are_in_the_record_when_a_later_one_is_interrupted(school):
+    def interrupt_the_second(lesson, *arguments, **options):
+        if lesson.name == "02_two":
+            raise KeyboardInterrupt
+        return school.execute(lesson, *arguments, **options)
+
+    school.write("01_one", PASS)
+    school.write("02_two", PASS)
+    with pytest.raises(KeyboardInterrupt):
+        run(school, interrupt_the_second)
+    assert statuses(read(school)) == {"01_one": "passed"}
+    assert statuses(run(school)) == {"01_one": "skipped", "02_two": "passed"}
 
 
 def test_a_notebook_that_was_deleted_is_made_again(school):
@@ -429,23 +501,26 @@ def test_a_kernel_that_does_not_start_is_a_failed_lesson(school, monkeypatch):
         raise RuntimeError("Kernel died before replying to kernel_info")
 
     school.write("01_one", PASS)
-    monkeypatch.setattr("course_utils.tools.run.execute.papermill.execute_notebook", refuse)
-    (entry,) = run(school).lessons
+    monkeypatch.setattr(PAPERMILL, refuse)
+    (entry,) = run(school, execute_lesson).lessons
     assert entry.status == "failed"
     assert entry.reason == "no kernel: Kernel died before replying to kernel_info"
 
 
-def test_interrupting_says_how_to_go_on(school, tmp_path):
+INTERRUPTED = """
+import sys
+cli.find_lessons = lambda: school.lessons
+sys.argv = ['course', 'run', '--profile', 'smoke', '--build', str(school.build)]
+cli.main()
+"""
+
+
+def test_interrupting_says_how_to_go_on(school, tmp_path, temporary):
     school.write("01_one", PASS)
     school.write("02_two", "import time; time.sleep(120)")
-    script = (
-        "import sys; from course_utils.tools import cli; from tests.tools.conftest import School;"
-        f"from pathlib import Path; school = School(Path({str(tmp_path)!r}));"
-        "cli.find_lessons = lambda: school.lessons;"
-        "sys.argv = ['course', 'run', '--profile', 'smoke', '--build', str(school.build)];"
-        "cli.main()"
-    )
+    script = KERNEL_FOR_THE_SECOND.format(folder=str(tmp_path)) + INTERRUPTED
     code, error = interrupt(script, school.build / "smoke" / ".02_two.ipynb")
     assert code == 130
     assert error == "course: interrupted; finished lessons are kept, run again to go on"
-    assert statuses(read(school))
+    assert statuses(read(school)) == {"01_one": "passed"}
+    assert not list(temporary.glob("kernel-*"))
