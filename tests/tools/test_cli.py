@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 
+import nbformat
 import psutil
 import pytest
 
@@ -18,6 +19,7 @@ from course_utils.results import list_results, read_results
 from course_utils.tools import cli
 from course_utils.tools.run import runner
 from course_utils.tools.run.execute import execute_lesson
+from course_utils.tools.run.key import digest_outputs
 from tests.unit.data.test_image_data import write_images
 
 
@@ -339,3 +341,73 @@ def test_check_says_what_it_could_not_read_and_goes_on(course, tmp_path):
     assert "no notebook nosuch.ipynb" in printed
     assert "no lesson '77'" in printed
     assert "Progress" in printed
+
+
+def make_fresh(school):
+    """Store the key and the digest of the outputs of every lesson, as if it had just run."""
+    for lesson in school.lessons:
+        notebook = lesson.read()
+        key = school.plan("quick").key(lesson)
+        notebook.metadata["course"] |= {"key": key, "outputs": digest_outputs(notebook)}
+        nbformat.write(notebook, lesson.path)
+
+
+def test_stale_lessons_are_listed_with_the_command_that_renews_them(course, school):
+    status, printed, _ = course("list", "--stale")
+    assert status == 1
+    assert "00_start_here: its outputs were stored without a key" in printed
+    assert "renew them: course run 00 01 --profile quick --force --store" in printed
+    make_fresh(school)
+    assert course("list", "--stale")[:2] == (0, "no stored output is stale\n")
+
+
+def test_only_stale_lessons_are_executed(course, school):
+    make_fresh(school)
+    status, printed, _ = course("run", "--profile", "quick", "--stale")
+    assert (status, school.execute.executed) == (0, [])
+    school.write("01_baseline", "print('changed')")
+    status, printed, _ = course("run", "--profile", "quick", "--stale")
+    assert (status, school.execute.executed) == (0, ["01_baseline"])
+    assert "01_baseline: its outputs were stored without a key" in printed
+
+
+def test_a_claim_that_became_false_by_a_change_elsewhere_is_found(course, school):
+    """Nobody touched the lesson: a module that it imports has changed, and with it its key."""
+    make_fresh(school)
+    lesson = school.lessons[1]
+    notebook = lesson.read()
+    notebook.metadata["course"]["key"] = "the key before the change"
+    nbformat.write(notebook, lesson.path)
+    false = {"text": "it helps", "kind": "effect", "holds": False, "value": 0.1}
+    school.execute.results["01_baseline"] = {"claims": [false]}
+    status, printed, _ = course("run", "--profile", "quick", "--stale")
+    assert status == 1
+    assert school.execute.executed == ["01_baseline"]
+    assert "effect claim does not hold: it helps" in printed
+
+
+def test_shards_execute_all_lessons_between_them(course, school):
+    for shard in ("1/2", "2/2"):
+        assert course("run", "--profile", "smoke", "--shard", shard)[0] == 0
+    assert sorted(school.execute.executed) == ["00_start_here", "01_baseline"]
+
+
+def test_no_lesson_is_started_when_the_time_is_up(course, school):
+    status, printed, _ = course("run", "--profile", "smoke", "--stop-after", "0")
+    assert (status, school.execute.executed) == (0, [])
+    assert "not executed, the time is up (--stop-after): 00_start_here, 01_baseline" in printed
+
+
+@pytest.mark.parametrize(
+    ("times", "sentence"),
+    [((1, 11), "over their budgets: 01_baseline"), ((9, 9), ""), ((130, 1), "on average")],
+)
+def test_budgets_warn_and_fail_only_when_they_are_enforced(course, school, times, sentence):
+    for lesson, time_s in zip(school.lessons, times, strict=True):
+        school.execute.results[lesson.name] = {"time_s": float(time_s)}
+    status, printed, _ = course("run", "--profile", "quick", "--force")
+    assert status == 0
+    assert sentence in printed
+    assert ("budget" in printed) == bool(sentence)
+    enforced = course("run", "--profile", "quick", "--force", "--enforce-budgets")
+    assert enforced[0] == (1 if sentence else 0)
