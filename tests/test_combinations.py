@@ -123,7 +123,7 @@ def fail_for(failures):
 
 
 @pytest.mark.parametrize("names", ROWS.values(), ids=ROWS)
-def test_techniques_train_together_and_each_keeps_its_invariant(names, trainings):
+def test_invariants_hold(names, trainings):
     fail_for(find_failures(trainings.list_checks(names), names))
 
 
@@ -131,7 +131,7 @@ COMPARED = [name for name, technique in TECHNIQUES.items() if hasattr(technique,
 
 
 @pytest.mark.parametrize("name", COMPARED)
-def test_training_with_all_compares_with_one_without(name, trainings):
+def test_comparison_holds(name, trainings):
     fail_for(find_failures([trainings.check_comparison(name)], find_row_with(name)))
 
 
