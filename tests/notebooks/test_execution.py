@@ -1,9 +1,10 @@
-"""Every lesson runs: with papermill in an empty folder without network, and under nbval."""
+"""Every lesson runs in `smoke`: under nbval, and three of them with papermill on real images."""
 
 import os
 import shutil
 import subprocess
 import sys
+from random import Random
 
 import nbformat
 import papermill
@@ -11,6 +12,8 @@ import pytest
 
 from course_utils.config import load_config
 from course_utils.errors import CourseError
+from course_utils.measure.provenance import read_commit
+from course_utils.results import RUN_FIELDS, read_records
 from course_utils.tools.run.execute import execute_lesson
 from course_utils.tools.run.lessons import find_lessons
 from course_utils.tools.run.plan import Plan
@@ -32,20 +35,46 @@ def run_smoke(lesson, folder, environment, dataset="shapes"):
     )
 
 
-def test_lesson_runs_without_network_in_an_empty_folder(
-    notebook_path, tmp_path_factory, tmp_path, offline_environment, monkeypatch
-):
-    """On three classes and 56 training images: fewer than the profile asks for, one step an epoch.
+def run_nbval(path, folder, environment):
+    """Execute a notebook with nbval: its exit status and what it printed.
 
-    nbval, below, runs every lesson on `shapes`.
+    The copy in ``folder/work`` is executed there, and ``folder/out`` gets the executed one. All
+    that the lesson records is in ``folder/runs``.
+    """
+    work, out = folder / "work", folder / "out"
+    work.mkdir()
+    out.mkdir()
+    plugins = ["-p", "no:cacheprovider", "-p", "tests.notebooks.nbval_plugin"]
+    nbval = ["--nbval-lax", "--nbval-current-env", f"--nbval-cell-timeout={TIME_LIMIT_S}"]
+    command = [sys.executable, "-m", "pytest", "-q", *plugins, *nbval, shutil.copy(path, work)]
+    settings = {"COURSE_PROGRESS": "0", "COURSE_RUNS_DIR": str(folder / "runs")}
+    variables = os.environ | settings | environment
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, cwd=out)
+    return done.returncode, done.stdout
+
+
+def test_lesson_runs_offline_on_own_images_and_checked_outputs_come_out_again(
+    notebook_path, tmp_path_factory, tmp_path, offline_environment
+):
+    """nbval compares the cells tagged nbval-check-output with the outputs in the repository.
+
+    Those are of the profile `quick` on the lesson's own data set. They are the same on three
+    classes and 56 training images: fewer than the profile asks for, one step an epoch.
     """
     images = write_images(tmp_path_factory.mktemp("mine"), ("bird", "cat", "dog"), count=30)
-    monkeypatch.chdir(tmp_path)
-    entry = run_smoke(LESSONS[notebook_path], tmp_path, offline_environment, dataset=str(images))
-    assert entry.status == "passed", entry.reason
-    assert all(claim["holds"] for claim in entry.claims if claim["kind"] == "identity")
-    assert (tmp_path / "out" / notebook_path.name).exists()
-    assert sorted(os.listdir(tmp_path)) == ["out", "work"]
+    settings = {"COURSE_PROFILE": "smoke", "COURSE_DATASET": str(images)}
+    status, printed = run_nbval(notebook_path, tmp_path, settings | offline_environment)
+    assert status == 0, printed[-3000:]
+    assert "passed" in printed
+    identities = [c for c in read_records(tmp_path / "runs", "claim") if c["kind"] == "identity"]
+    assert identities
+    assert all(claim["holds"] for claim in identities)
+    runs = read_records(tmp_path / "runs", "run")
+    assert all(set(row) >= set(RUN_FIELDS) for row in runs)
+    executed = nbformat.read(tmp_path / "out" / notebook_path.name, as_version=4)
+    assert any(cell.get("outputs") for cell in executed.cells)
+    assert sorted(os.listdir(tmp_path)) == ["out", "runs", "work"]
+    assert os.listdir(tmp_path / "out") == [notebook_path.name]
 
 
 def test_parameters_are_known_and_no_others_are_taken(notebook_path, tmp_path):
@@ -56,25 +85,6 @@ def test_parameters_are_known_and_no_others_are_taken(notebook_path, tmp_path):
     plan = Plan(load_config("smoke"), tmp_path, TIME_LIMIT_S, parameters={"NO_SUCH": 1})
     with pytest.raises(CourseError, match="has no parameter 'NO_SUCH'"):
         run_lessons([lesson], plan, console=None)
-
-
-def test_checked_outputs_come_out_again(notebook_path, offline_environment, tmp_path):
-    """nbval compares the cells tagged nbval-check-output with the outputs in the repository."""
-    copy = shutil.copy(notebook_path, tmp_path)  # nbval runs a notebook where it lies
-    environment = os.environ | offline_environment
-    environment |= {"COURSE_PROFILE": "smoke", "COURSE_PROGRESS": "0"}
-    plugins = ["-p", "no:cacheprovider", "-p", "tests.notebooks.nbval_over_ipc"]
-    pytest_here = [sys.executable, "-m", "pytest", "-q", *plugins]
-    nbval = ["--nbval-lax", "--nbval-current-env", f"--nbval-cell-timeout={TIME_LIMIT_S}"]
-    done = subprocess.run(
-        [*pytest_here, *nbval, copy],
-        env=environment,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stdout[-3000:]
-    assert "passed" in done.stdout
 
 
 def test_the_lesson_on_dali_says_where_it_is_absent(tmp_path):
@@ -88,8 +98,26 @@ def test_the_lesson_on_dali_says_where_it_is_absent(tmp_path):
     assert "torchvision v2, by batch" in str(outputs)
 
 
-def test_lessons_run_on_real_images(notebook_path, cifar_folder, tmp_path, offline_environment):
-    entry = run_smoke(
-        LESSONS[notebook_path], tmp_path, offline_environment, dataset=str(cifar_folder)
-    )
+def choose_lessons(commit):
+    """Three lessons, which differ from commit to commit."""
+    return Random(commit).sample(sorted(LESSONS), 3)
+
+
+def test_each_lesson_is_chosen_by_some_commit():
+    chosen = [choose_lessons(f"{number:012x}") for number in range(100)]
+    assert all(len(set(paths)) == 3 for paths in chosen)
+    assert set().union(*chosen) == set(LESSONS)
+
+
+@pytest.mark.parametrize(
+    "path", choose_lessons((read_commit() or "").rstrip("+")), ids=lambda path: path.stem
+)
+def test_lessons_in_rotation_run_on_real_images(path, cifar_folder, tmp_path, offline_environment):
+    """With papermill, as `course run` does it; the hash of the commit chooses the three lessons.
+
+    Images are at hand where the archive lies beside the repository; elsewhere this is skipped.
+    """
+    entry = run_smoke(LESSONS[path], tmp_path, offline_environment, dataset=str(cifar_folder))
     assert entry.status == "passed", entry.reason
+    assert all(claim["holds"] for claim in entry.claims if claim["kind"] == "identity")
+    assert (tmp_path / "out" / path.name).exists()
