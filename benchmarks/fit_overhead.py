@@ -52,8 +52,8 @@ def time_plain_loop(config: Config, data: ImageData, seed: int) -> float:
 
 
 def main(
-    rounds: Annotated[int, typer.Option(help="rounds of plain, fit, fit, plain; at least 5")] = 7,
-    epochs: Annotated[int, typer.Option(help="of one run")] = 2,
+    rounds: Annotated[int, typer.Option(help="rounds of plain, fit, fit, plain; at least 3")] = 4,
+    epochs: Annotated[int, typer.Option(help="of one run")] = 6,
 ) -> None:
     """Print the ratio fit / plain loop, its median and its spread."""
     config = load_config("quick", dataset="photos").replace(epochs=epochs)
