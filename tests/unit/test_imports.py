@@ -37,17 +37,28 @@ HEAVY = ["lightning", "torchmetrics", "transformers", "peft", "timm", "torchvisi
 HEAVY += ["albumentations", "nvidia.dali"]
 
 
-def test_heavy_packages_wait_until_they_are_needed():
+@pytest.mark.parametrize(
+    ("modules", "heavy"),
+    [(LIGHT, HEAVY), (["tests.conftest"], ["torch", "nbformat"])],
+    ids=["course_utils", "tests"],
+)
+def test_heavy_packages_wait_until_they_are_needed(modules, heavy):
     code = f"""
 import sys
 from importlib import import_module
-for module in {LIGHT}:
+for module in {modules}:
     import_module(module)
-    found = [name for name in {HEAVY} if name in sys.modules]
+    found = [name for name in {heavy} if name in sys.modules]
     assert not found, f"{{module}} imports {{found}}"
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_pytest_starts_without_nbval(pytestconfig):
+    # it imports nbformat, jsonschema and rfc3987_syntax, which compiles its grammars on import
+    assert not pytestconfig.pluginmanager.hasplugin("nbval")
 
 
 @pytest.mark.parametrize(
