@@ -5,8 +5,8 @@ BIN := .venv/bin
 STAMP := .venv/installed
 LATEST := build/latest-venv/bin/python
 
-# `make verify` compares with this revision: the newest that is older than a day, if none is named.
-BASE ?= $(shell git rev-list -1 --before='1 day ago' HEAD 2>/dev/null)
+# `make verify` compares with the revision BASE, or else with the newest that is older than a day.
+BASE := $(shell git rev-parse --quiet --verify '$(BASE)^{commit}' || git rev-list -1 --before='1 day ago' HEAD 2>/dev/null)
 
 .PHONY: setup run verify test test-browser test-latest lab release site doctor lint format execute lock bench clean
 

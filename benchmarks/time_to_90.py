@@ -15,7 +15,7 @@ from course_utils.data.image_data import load_data
 from course_utils.tools.report.keep import keep, name_data, round_curve
 from course_utils.training.fit import fit
 from course_utils.training.recipes import from_scratch
-from course_utils.training.run import accuracy_curve, seconds_to
+from course_utils.training.run import seconds_to
 
 GOAL = 0.9
 MODEL = "vgg_small"
@@ -34,7 +34,7 @@ def main(
     curves = []
     for seed in range(seeds):
         run = fit(data=data, seed=seed, **from_scratch(config, epochs, MODEL))
-        curves.append(round_curve(accuracy_curve(run)))
+        curves.append(round_curve(run.curve))
         print(f"seed {seed}: {curves[-1]}")
         print(f"{GOAL:.0%} after {seconds_to(GOAL, curves[-1]):.0f} s (inf: never)", flush=True)
     if save:

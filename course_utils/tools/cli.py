@@ -90,11 +90,9 @@ def list_lessons(
 
 def _list_stale(lessons: list["Lesson"]) -> None:
     """Name the lessons whose stored outputs are stale, and the command that renews them."""
-    from course_utils.config import load_config
-    from course_utils.tools.run.choose import explain_stale
-    from course_utils.tools.run.plan import Plan
+    from course_utils.tools.run.choose import explain_stale, plan_stored
 
-    plan = Plan(load_config("quick", first_seed=0), DEFAULT_BUILD, 0)
+    plan = plan_stored(DEFAULT_BUILD)
     found = {lesson.name: explain_stale(lesson, plan) for lesson in lessons}
     found = {name: reason for name, reason in found.items() if reason}
     for name, reason in found.items():
@@ -119,9 +117,9 @@ def _load_run_config(profile: str, dataset: str, first_seed: int | None) -> "Con
 
 
 def _check_run_options(
-    plan: "Plan", chosen: list["Lesson"], store: bool, results_name: str | None
+    plan: "Plan", chosen: list["Lesson"], store: bool, by_key: bool, results_name: str | None
 ) -> None:
-    """Reject ``--store`` and ``--save-results`` where the outputs would not be comparable.
+    """Reject options where outputs would not be comparable with those that are stored.
 
     Raises:
         CourseError: with the option at fault.
@@ -130,10 +128,16 @@ def _check_run_options(
     from course_utils.tools.run.save_results import check_name
 
     asked = (plan.config.profile, plan.config.first_seed)
-    if store and not (asked == ("quick", 0) and all(map(plan.is_on_own_data, chosen))):
+    as_stored = asked == ("quick", 0) and all(map(plan.is_on_own_data, chosen))
+    if store and not as_stored:
         raise CourseError(
             "--store keeps outputs of the quick profile, of every lesson's own data and from "
             "seed 0 only: run without --dataset and --first-seed"
+        )
+    if by_key and not (as_stored and not plan.parameters):
+        raise CourseError(
+            "--stale and --since compare with stored outputs, which are of the quick profile, of "
+            "every lesson's own data and from seed 0: add --profile quick, without other settings"
         )
     if results_name is not None:
         check_name(results_name, RESULTS)
@@ -211,7 +215,7 @@ def run(
     ] = None,
     stale: Annotated[bool, typer.Option(help="those whose stored outputs are stale")] = False,
     since: Annotated[str, typer.Option(help="those changed since this revision of git")] = "",
-    sample: Annotated[int, typer.Option(help="this many others, drawn by the commit", min=0)] = 0,
+    sample: Annotated[int, typer.Option(help="this many others, chosen at random", min=0)] = 0,
     shard: Annotated[str, typer.Option(help="a part of them, like 2/4, by time")] = "1/1",
     stop_after: Annotated[float, typer.Option(help="minutes: start no lesson later")] = math.inf,
     enforce_budgets: Annotated[bool, typer.Option(help="fail if it takes too long")] = False,
@@ -239,13 +243,13 @@ def run(
         dataset_chosen,
         stop_after * 60,
     )
+    _check_run_options(plan, chosen, store, bool(stale or since), results_name)
     if stale or since or sample:
         reasons = choose_lessons(chosen, plan, stale=stale, since=since, sample=sample)
         for lesson, reason in reasons.items():
             console.print(f"{lesson.name}: {reason}", soft_wrap=True)
         chosen = list(reasons)
     chosen = take_shard(chosen, shard)
-    _check_run_options(plan, chosen, store, results_name)
     interrupted = "course: interrupted; finished lessons are kept, run again to go on"
     with ending_on_interrupt(console, interrupted):
         course = run_lessons(chosen, plan, console, found)
@@ -254,6 +258,9 @@ def run(
     if any(result.status == "failed" for result in results.values()):
         if store or results_name:
             console.print("a lesson failed: nothing is stored or saved", style="red")
+        raise typer.Exit(1)
+    if (store or results_name) and len(results) < len(chosen):
+        console.print("not all lessons were executed: nothing is stored or saved", style="red")
         raise typer.Exit(1)
     if config.profile == "quick" and _warn_of_budgets(results) and enforce_budgets:
         raise typer.Exit(1)

@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-from random import Random
 
 import nbformat
 import papermill
@@ -12,8 +11,8 @@ import pytest
 
 from course_utils.config import load_config
 from course_utils.errors import CourseError
-from course_utils.measure.provenance import read_commit
 from course_utils.results import RUN_FIELDS, read_records
+from course_utils.tools.run.choose import draw_lessons
 from course_utils.tools.run.execute import execute_lesson
 from course_utils.tools.run.lessons import find_lessons
 from course_utils.tools.run.plan import Plan
@@ -98,26 +97,15 @@ def test_the_lesson_on_dali_says_where_it_is_absent(tmp_path):
     assert "torchvision v2, by batch" in str(outputs)
 
 
-def choose_lessons(commit):
-    """Three lessons, which differ from commit to commit."""
-    return Random(commit).sample(sorted(LESSONS), 3)
-
-
-def test_each_lesson_is_chosen_by_some_commit():
-    chosen = [choose_lessons(f"{number:012x}") for number in range(100)]
-    assert all(len(set(paths)) == 3 for paths in chosen)
-    assert set().union(*chosen) == set(LESSONS)
-
-
-@pytest.mark.parametrize(
-    "path", choose_lessons((read_commit() or "").rstrip("+")), ids=lambda path: path.stem
-)
-def test_lessons_in_rotation_run_on_real_images(path, cifar_folder, tmp_path, offline_environment):
+@pytest.mark.parametrize("lesson", draw_lessons(find_lessons(), 3), ids=lambda x: x.name)
+def test_lessons_in_rotation_run_on_real_images(
+    lesson, cifar_folder, tmp_path, offline_environment
+):
     """With papermill, as `course run` does it; the hash of the commit chooses the three lessons.
 
     Images are at hand where the archive lies beside the repository; elsewhere this is skipped.
     """
-    entry = run_smoke(LESSONS[path], tmp_path, offline_environment, dataset=str(cifar_folder))
+    entry = run_smoke(lesson, tmp_path, offline_environment, dataset=str(cifar_folder))
     assert entry.status == "passed", entry.reason
     assert all(claim["holds"] for claim in entry.claims if claim["kind"] == "identity")
-    assert (tmp_path / "out" / path.name).exists()
+    assert (tmp_path / "out" / lesson.path.name).exists()

@@ -411,3 +411,19 @@ def test_budgets_warn_and_fail_only_when_they_are_enforced(course, school, times
     assert ("budget" in printed) == bool(sentence)
     enforced = course("run", "--profile", "quick", "--force", "--enforce-budgets")
     assert enforced[0] == (1 if sentence else 0)
+
+
+def test_nothing_is_stored_or_saved_if_the_time_was_up(course, school):
+    arguments = ("run", "--profile", "quick", "--stop-after", "0", "--save-results", "mine")
+    status, printed, _ = course(*arguments)
+    assert status == 1
+    assert "not all lessons were executed: nothing is stored or saved" in printed
+    assert "mine" not in list_results(results.RESULTS)
+
+
+@pytest.mark.parametrize(
+    "other", [("--profile", "smoke"), ("--first-seed", "1"), ("--dataset", "photos"), ("-p", "A=1")]
+)
+def test_stale_is_asked_of_the_settings_in_which_outputs_are_stored(course, other):
+    asked = ("run", *(() if "--profile" in other else ("--profile", "quick")), *other)
+    assert_one_line(course(*asked, "--stale"), "compare with stored outputs")

@@ -1,11 +1,14 @@
 """Which lessons to execute again: those with stale outputs, changed ones, a few by chance."""
 
+import math
 import random
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 
 import nbformat
 
+from course_utils.config import PROFILES, load_config
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
 from course_utils.measure.provenance import read_commit
@@ -13,14 +16,20 @@ from course_utils.tools.run.key import digest_outputs
 from course_utils.tools.run.lessons import Lesson
 from course_utils.tools.run.plan import Plan
 
-__all__ = ["choose_lessons", "explain_stale", "take_shard"]
+__all__ = ["choose_lessons", "draw_lessons", "explain_stale", "plan_stored", "take_shard"]
+
+
+def plan_stored(build: Path) -> Plan:
+    """The plan with which outputs are stored: `quick`, every lesson's own data, seed 0."""
+    config = load_config("quick", dataset=PROFILES["quick"].dataset, first_seed=0)
+    return Plan(config, build, time_limit_s=math.inf)
 
 
 def explain_stale(lesson: Lesson, plan: Plan) -> str:
     """Why the stored outputs of a lesson are not what it would print today; empty if they are.
 
     Args:
-        plan: of the profile ``quick``, in which outputs are stored.
+        plan: that of `plan_stored`.
     """
     if not lesson.key:
         return "its outputs were stored without a key"
@@ -60,10 +69,10 @@ def choose_lessons(
 
     Args:
         lessons: to choose from.
-        plan: of the profile ``quick``.
+        plan: that of `plan_stored`.
         stale: take those whose stored outputs are stale.
         since: take those whose key differs from the one stored at this revision; empty: none.
-        sample: take this many of the others, drawn with the commit as the seed.
+        sample: take this many of the others at random, see `draw_lessons`.
 
     Raises:
         CourseError: there is no such revision.
@@ -78,8 +87,14 @@ def choose_lessons(
             if lesson not in chosen and before.get(lesson.name) != plan.key(lesson):
                 chosen[lesson] = f"changed since {since}"
     rest = [lesson for lesson in lessons if lesson not in chosen]
-    drawn = random.Random(read_commit() or "").sample(rest, min(sample, len(rest)))
-    return chosen | dict.fromkeys(drawn, "drawn by the commit")
+    drawn = draw_lessons(rest, sample)
+    return chosen | dict.fromkeys(drawn, "chosen at random, with the commit as the seed")
+
+
+def draw_lessons(lessons: Sequence[Lesson], count: int) -> list[Lesson]:
+    """At most ``count`` of the lessons at random; the last commit is the seed."""
+    commit = (read_commit() or "").removesuffix("+")  # edits since then change nothing
+    return random.Random(commit).sample(list(lessons), min(count, len(lessons)))
 
 
 def take_shard(lessons: Sequence[Lesson], shard: str) -> list[Lesson]:

@@ -9,7 +9,6 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from functools import cache
-from importlib.metadata import packages_distributions
 from pathlib import Path
 
 __all__ = [
@@ -23,6 +22,15 @@ __all__ = [
 ]
 
 PACKAGE = "course_utils"
+PROVIDERS = {  # distributions of modules that are called otherwise
+    "IPython": "ipython",
+    "PIL": "pillow",
+    "cv2": "opencv-python-headless",
+    "nvidia": "nvidia-dali-cuda120",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+}
 LOCKED = re.compile(r"^([\w.-]+)(?:\[.*?\])?==([^\s;]+)", re.MULTILINE)
 
 
@@ -51,7 +59,7 @@ def _has_docstring(node: ast.AST) -> bool:
 def describe_code(node: object) -> object:
     """A syntax tree as nested tuples, without docstrings, comments and layout.
 
-    Two texts have the same description if they do the same; it is the same in every version of
+    Texts that differ only in these have the same description. It is the same in every version of
     Python, which `ast.dump` is not.
     """
     if isinstance(node, list):
@@ -66,11 +74,9 @@ def describe_code(node: object) -> object:
 
 
 def mentions(tree: ast.Module, name: str) -> bool:
-    """Whether a variable, an argument or a string of the code is called ``name``."""
-    return any(
-        name in (getattr(node, "id", ""), getattr(node, "arg", ""), getattr(node, "value", ""))
-        for node in ast.walk(tree)
-    )
+    """Whether a variable, an argument, an attribute or a string of the code is ``name``."""
+    fields = ("id", "arg", "attr", "value")
+    return any(name in [getattr(node, field, "") for field in fields] for node in ast.walk(tree))
 
 
 def find_strings(tree: ast.Module) -> set[str]:
@@ -183,27 +189,22 @@ def find_modules(trees: Iterable[ast.Module], root: Path) -> tuple[set[Path], se
     return files, others
 
 
-@cache
-def _distributions() -> dict[str, list[str]]:
-    return dict(packages_distributions())
-
-
 def _normalize(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def read_locked_versions(names: Iterable[str], lock: str) -> dict[str, str]:
+def read_locked_versions(names: Iterable[str], lock: str) -> dict[str, list[str]]:
     """Locked versions of the distributions that provide the modules called ``names``.
+
+    A distribution may be locked in several versions, for several versions of Python. All of them
+    count, so that the answer does not depend on who asks.
 
     Args:
         names: top-level names of modules, as in ``import name``.
         lock: the text of ``requirements.lock``.
     """
-    versions = {_normalize(name): version for name, version in LOCKED.findall(lock)}
-    found = {}
-    for name in names:
-        providers = [name] if _normalize(name) in versions else _distributions().get(name, [])
-        for provider in map(_normalize, providers):
-            if provider in versions:
-                found[provider] = versions[provider]
-    return dict(sorted(found.items()))
+    versions: dict[str, list[str]] = {}
+    for distribution, version in LOCKED.findall(lock):
+        versions.setdefault(_normalize(distribution), []).append(version)
+    needed = {_normalize(PROVIDERS.get(name, name)) for name in names}
+    return {name: versions[name] for name in sorted(needed & versions.keys())}

@@ -67,8 +67,8 @@ def _describe_weights(models: Iterable[str], root: Path) -> dict[str, str]:
 def find_inputs(notebook: nbformat.NotebookNode, config: Config, root: Path = ROOT) -> dict:
     """What the results of a lesson depend on: a digest or a version for each input, by kind.
 
-    Reference results of whole courses (``read_results``) are not in it: a lesson draws them behind
-    its own, and the run that stores the lesson writes them.
+    Reference results of whole courses (``read_results``) are not in it: a lesson may draw them
+    behind its own, and ``course run --save-results`` writes them from a run of the same lesson.
 
     Args:
         notebook: the lesson.
@@ -78,18 +78,21 @@ def find_inputs(notebook: nbformat.NotebookNode, config: Config, root: Path = RO
     sources = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
     trees = [parse_cell(source) for source in sources]
     files, libraries = find_modules(trees, root)
+    modules = {path.relative_to(root).as_posix(): path for path in sorted(files)}
     strings = set().union(*map(find_strings, trees))
-    lesson_code = [*trees, *(parse_file(path) for path in files if "exercises" in path.parts)]
+    lesson_code = [*trees, *(parse_file(root / x) for x in modules if "/exercises/" in x)]
     pretrained = any(mentions(tree, "pretrained") for tree in lesson_code)
+    prints_source = any(mentions(tree, "getsource") for tree in trees)
     datasets = {config.dataset} | strings & set(NAMED_DATA)
     results = [root / "data" / "results" / name for name in strings if name.endswith(".json")]
     lock = (root / "requirements.lock").read_text(encoding="utf-8")
     return {
         "cells": [_digest(describe_code(tree)) for tree in trees],
         "modules": {
-            path.relative_to(root).as_posix(): _digest_module(path, path.stat().st_mtime_ns)
-            for path in sorted(files)
+            name: _digest_module(path, path.stat().st_mtime_ns) for name, path in modules.items()
         },
+        # a lesson that prints source code shows comments and docstrings too
+        "texts": [_digest_file(path) for path in modules.values()] if prints_source else [],
         "libraries": read_locked_versions(libraries, lock),
         "data": _describe_data(datasets, root),
         "weights": _describe_weights({config.model} | strings, root) if pretrained else {},

@@ -69,8 +69,9 @@ def _check_parameters(lessons: Sequence[Lesson], parameters: dict) -> None:
 def _judge(result: LessonResult, lesson: Lesson, plan: Plan) -> LessonResult:
     """Effect claims are promised for `quick` on the lesson's own data: there, a false one fails.
 
-    So is the budget of seconds; other machines may need more. The limit of memory holds for every
-    run but `full` ones and those on a GPU, whose libraries alone take gigabytes.
+    The time budget is looked at under the same conditions. Exceeding it is a warning, because
+    other machines may be slower. The limit of memory holds for every run but `full` ones and those
+    on a GPU, whose libraries alone take gigabytes.
     """
     broken = [c["text"] for c in result.claims if c["kind"] == "effect" and not c["holds"]]
     promised = plan.config.profile == "quick" and plan.is_on_own_data(lesson)

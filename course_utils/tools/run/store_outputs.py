@@ -10,6 +10,7 @@ from PIL import Image
 from course_utils.errors import CourseError
 from course_utils.files import write_atomically
 from course_utils.results import LessonResult
+from course_utils.tools.run.dependencies import describe_code, parse_cell
 from course_utils.tools.run.key import digest_outputs
 from course_utils.tools.run.lessons import Lesson
 
@@ -40,7 +41,7 @@ def store_outputs(lesson: Lesson, executed: Path, result: LessonResult) -> None:
         raise CourseError(f"{lesson.name} ran with -p parameters: run it without to store it")
     notebook = lesson.read()
     sources, executions = _list_code(notebook), _list_code(ran)
-    if [cell.source for cell in sources] != [cell.source for cell in executions]:
+    if _describe(sources) != _describe(executions):
         raise CourseError(f"{lesson.name} was edited while it ran: run it again to store it")
     for cell, execution in zip(sources, executions, strict=True):
         cell.outputs = execution.outputs
@@ -58,6 +59,11 @@ def store_outputs(lesson: Lesson, executed: Path, result: LessonResult) -> None:
         "outputs": digest_outputs(notebook),
     }
     write_atomically(lesson.path, nbformat.writes(notebook) + "\n")
+
+
+def _describe(cells: list[nbformat.NotebookNode]) -> list[object]:
+    """What the cells do: comments and layout may have changed since."""
+    return [describe_code(parse_cell(cell.source)) for cell in cells]
 
 
 def _list_code(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:

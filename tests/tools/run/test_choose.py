@@ -101,6 +101,8 @@ def test_a_sample_is_drawn_from_the_rest_by_the_commit(stored, monkeypatch):
         assert found == choose_from(stored, sample=2)
         assert len(found) == 2
         samples |= set(found)
+        monkeypatch.setattr(choose, "read_commit", lambda commit=commit: f"{commit}+")
+        assert found == choose_from(stored, sample=2), "edits since the commit change nothing"
     assert samples == {"01", "02", "03", "04"}
     assert len(choose_from(stored, sample=99)) == 4
 

@@ -3,18 +3,29 @@
 import ast
 import json
 import shutil
+from importlib.metadata import packages_distributions
 
 import nbformat
 import pytest
 
 from course_utils.config import load_config
 from course_utils.files import ROOT
-from course_utils.tools.run.dependencies import describe_code, find_modules, parse_cell
+from course_utils.tools.run.dependencies import (
+    describe_code,
+    find_modules,
+    parse_cell,
+    read_locked_versions,
+)
 from course_utils.tools.run.key import digest_outputs, find_inputs, lesson_key
 from course_utils.tools.run.lessons import find_lessons
 
 CONFIG = load_config("quick", dataset="photos", first_seed=0)
-LOCK = "torch==2.0 \\\n    --hash=sha256:0\nnumpy==1.0\npeft==3.0\npillow==9.0\n"
+LOCK = """torch==2.0 ; python_version < "3.12" \\
+    --hash=sha256:0
+torch==2.5 ; python_version >= "3.12"
+numpy==1.0
+peft==3.0
+"""
 
 
 @pytest.fixture
@@ -78,6 +89,7 @@ def replace_in(root, path, old, new):
         ("course_utils/data/other.py", "return 2", "return 3", {"draws"}),
         ("course_utils/script.py", "print(1)", "print(2)", {"starts a script"}),
         ("requirements.lock", "torch==2.0", "torch==2.1", {"fits", "writes a script"}),
+        ("requirements.lock", "torch==2.5", "torch==2.6", {"fits", "writes a script"}),
         ("requirements.lock", "peft==3.0", "peft==3.1", {"draws"}),
         ("requirements.lock", "numpy==1.0", "numpy==1.1", set()),
         ("data/weights/convnet_small.json", "{", '{"accuracy": 1, ', {"fits"}),
@@ -120,6 +132,26 @@ def test_prose_and_comments_of_the_lesson_are_not_and_its_code_is(root):
     assert lesson_key(other, CONFIG, {}, root) != before
 
 
+def test_comments_are_in_the_key_of_a_lesson_that_prints_source_code(root):
+    lesson = write(f"import inspect\n{FITS}\nprint(inspect.getsource(fit))")
+    before = lesson_key(lesson, CONFIG, {}, root)
+    replace_in(root, "course_utils/fit.py", "return load()", "return load()  # 1")
+    assert lesson_key(lesson, CONFIG, {}, root) != before
+
+
+def test_modules_that_are_called_otherwise_than_their_distributions():
+    """The table is right for all libraries of the lessons that are installed here."""
+    installed = packages_distributions()
+    lock = (ROOT / "requirements.lock").read_text()
+    libraries = set()
+    for lesson in find_lessons():
+        trees = [parse_cell(c.source) for c in lesson.read().cells if c.cell_type == "code"]
+        libraries |= find_modules(trees, ROOT)[1]
+    for name in libraries & installed.keys():
+        [provider] = read_locked_versions([name], lock)
+        assert provider in [x.lower().replace("_", "-") for x in installed[name]], name
+
+
 def test_a_folder_of_images_is_in_the_key(root, tmp_path):
     images = tmp_path / "mine"
     images.mkdir()
@@ -144,12 +176,13 @@ def test_what_a_real_lesson_needs():
     """A closure by hand: 09 writes scripts that import, 03 alone needs peft and its checks."""
     inputs = {x.name[:2]: find_inputs(x.read(), CONFIG) for x in find_lessons()}
     modules = {number: set(found["modules"]) for number, found in inputs.items()}
-    assert {n for n, found in inputs.items() if "peft" in found["libraries"]} == {"03"}
+    assert "peft" in inputs["03"]["libraries"]
+    assert "peft" not in inputs["01"]["libraries"]
     of_lora = {n for n, found in modules.items() if "course_utils/exercises/lora.py" in found}
     assert of_lora == {"03"}
     assert "course_utils/training/torchrun.py" in modules["09"]
-    of_dali = {n for n, found in modules.items() if "course_utils/data/dali.py" in found}
-    assert of_dali == {"11"}
+    assert "course_utils/data/dali.py" in modules["11"]
+    assert "course_utils/data/dali.py" not in modules["01"]
     assert not any(
         path.startswith("course_utils/tools") for found in modules.values() for path in found
     )

@@ -476,26 +476,6 @@ def test_a_changed_folder_of_images_is_a_change(school, tmp_path):
     assert statuses(run(school, dataset=str(folder))) == {"01_one": "passed"}
 
 
-def test_other_weights_are_a_change(school, tmp_path, monkeypatch):
-    monkeypatch.setattr("course_utils.tools.run.plan.WEIGHTS", tmp_path)
-    (tmp_path / "backbone.safetensors").write_bytes(b"one")
-    school.write("01_one", PASS)
-    assert statuses(run(school)) == {"01_one": "passed"}
-    assert statuses(run(school)) == {"01_one": "skipped"}
-    (tmp_path / "backbone.safetensors").write_bytes(b"other")
-    assert statuses(run(school)) == {"01_one": "passed"}
-
-
-def test_other_results_are_a_change_for_a_lesson_that_reads_them(school, tmp_path, monkeypatch):
-    monkeypatch.setattr("course_utils.tools.run.plan.RESULTS", tmp_path)
-    school.write("01_one", PASS)
-    school.write("02_two", "from course_utils.results import read_results")
-    (tmp_path / "mine.json").write_text("one")
-    assert set(statuses(run(school)).values()) == {"passed"}
-    (tmp_path / "mine.json").write_text("other")
-    assert statuses(run(school)) == {"01_one": "skipped", "02_two": "passed"}
-
-
 def test_a_kernel_that_does_not_start_is_a_failed_lesson(school, monkeypatch):
     def refuse(*args, **kwargs):
         raise RuntimeError("Kernel died before replying to kernel_info")
