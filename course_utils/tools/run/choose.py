@@ -83,9 +83,10 @@ def choose_lessons(
         chosen |= {lesson: reason for lesson, reason in reasons.items() if reason}
     if since:
         before = _read_keys_at(since, lessons)
-        for lesson in lessons:
-            if lesson not in chosen and before.get(lesson.name) != plan.key(lesson):
-                chosen[lesson] = f"changed since {since}"
+        rest = [lesson for lesson in lessons if lesson not in chosen]
+        changed = [lesson for lesson in rest if before.get(lesson.name) != plan.key(lesson)]
+        # in an order that differs from commit to commit: the time may not be enough for all
+        chosen |= dict.fromkeys(draw_lessons(changed, len(changed)), f"changed since {since}")
     rest = [lesson for lesson in lessons if lesson not in chosen]
     drawn = draw_lessons(rest, sample)
     return chosen | dict.fromkeys(drawn, "chosen at random, with the commit as the seed")
