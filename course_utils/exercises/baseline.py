@@ -53,7 +53,7 @@ def _mistaken_half_widths(baseline: np.ndarray, treated: np.ndarray) -> dict[str
     }
 
 
-@checks_exercise
+@checks_exercise()
 def check_paired_interval(answer: Callable) -> None:
     """``answer(baseline, treated) -> (low, high)``: the 95 % t-interval of paired differences."""
     rng = np.random.default_rng(0)
@@ -112,7 +112,7 @@ def _read_number(found: object) -> float:
     return float(found)
 
 
-@checks_exercise
+@checks_exercise()
 def check_evaluate(answer: Callable) -> None:
     """``answer(model, batches) -> float``: mean cross-entropy over images, model unchanged."""
     for was_training in (True, False):
@@ -160,7 +160,7 @@ def _compare_mean_loss(found: float, model: nn.Module, batches: Batches) -> None
     )
 
 
-@checks_exercise
+@checks_exercise()
 def check_train_epoch(answer: Callable) -> None:
     """``answer(model, batches, optimizer) -> float``: one step a batch, mean loss over batches."""
     model = _make_network().eval()

@@ -1,10 +1,26 @@
-"""What all checks share: how they fail, how they pass, how they call a student's function."""
+"""What all checks share: how they call a student's function, how they pass and how they fail."""
 
-from collections.abc import Callable
-from functools import wraps
-from typing import NoReturn
+from collections.abc import Callable, Iterable, Sequence
+from functools import update_wrapper
+from typing import Any, NoReturn, TypeVar
 
-__all__ = ["CheckFailed", "checks_exercise", "fail", "require"]
+import torch
+from torch import Tensor
+
+__all__ = [
+    "CheckFailed",
+    "ExerciseCheck",
+    "Faults",
+    "checks_exercise",
+    "diagnose",
+    "fail",
+    "require",
+]
+
+Answer = Callable[..., Any]
+# Each: the sentence, or a part of it, that names a fault, and a wrong answer that has it.
+Faults = Sequence[tuple[str, Answer]]
+Other = TypeVar("Other")  # an answer, or whatever `run` takes for one
 
 
 class CheckFailed(AssertionError):
@@ -25,14 +41,69 @@ def require(holds: object, otherwise: str) -> None:
         fail(otherwise)
 
 
-def checks_exercise(check: Callable[[Callable], None]) -> Callable[[Callable], None]:
-    """Decorate ``check(answer)``: a missing or a crashing answer fails in one sentence too."""
+def diagnose(
+    found: object,
+    run: Callable[[Other], object],
+    oracle: Other,
+    faults: Iterable[tuple[str, Other]],
+    otherwise: str,
+    *,
+    case: str = "",
+    tolerance: float = 1e-5,
+    fault_tolerance: float | None = None,
+) -> None:
+    """Fail, unless ``found`` is what the oracle gives, and say which fault gives it.
 
-    @wraps(check)
-    def checked(answer: Callable) -> None:
+    Args:
+        found: what the student's answer gave in this case: a number, a list of numbers, a tensor.
+        run: ``run(answer)`` is what another answer gives in the same case.
+        oracle: a right answer.
+        faults: the sentence that names a fault, and a wrong answer that has it. They are run one
+            after the other until one gives what was found.
+        otherwise: the sentence if none does.
+        case: words before each sentence.
+        tolerance: ``found`` is right if ‖found − right‖ ≤ tolerance · ‖right‖, with the same shape.
+        fault_tolerance: the same for a fault; without it, ``tolerance``.
+
+    Raises:
+        CheckFailed: with the sentence of the first fault that fits, or ``otherwise``.
+    """
+    if _is_near(found, run(oracle), tolerance):
+        return
+    before = f"{case} " if case else ""
+    for sentence, fault in faults:
+        if _is_near(found, run(fault), tolerance if fault_tolerance is None else fault_tolerance):
+            fail(before + sentence)
+    fail(before + otherwise)
+
+
+def _is_near(found: object, expected: object, tolerance: float) -> bool:
+    one, other = _as_tensor(found), _as_tensor(expected)
+    if one.shape != other.shape:
+        return False
+    return bool((one - other).norm() <= tolerance * other.norm())  # a nan is near nothing
+
+
+def _as_tensor(value: Any) -> Tensor:
+    return torch.as_tensor(value).detach().double()
+
+
+class ExerciseCheck:
+    """A check of one exercise: ``check(answer)`` prints that it passed or raises `CheckFailed`.
+
+    A missing or a crashing answer fails in one sentence too. ``faults`` are wrong answers that
+    the check knows, each with the sentence that it gets, or a part of it.
+    """
+
+    def __init__(self, check: Callable[[Answer], None], faults: Faults = ()) -> None:
+        update_wrapper(self, check)
+        self.check = check
+        self.faults = faults
+
+    def __call__(self, answer: Answer) -> None:
         name = getattr(answer, "__name__", "the answer")
         try:
-            check(answer)
+            self.check(answer)
         except CheckFailed:
             raise
         except Exception as error:
@@ -42,4 +113,13 @@ def checks_exercise(check: Callable[[Callable], None]) -> Callable[[Callable], N
             raise CheckFailed(f"{name} stopped with {type(error).__name__}: {error}") from error
         print(f"✓ {name}: passed")
 
-    return checked
+
+def checks_exercise(
+    faults: Faults = (),
+) -> Callable[[Callable[[Answer], None]], ExerciseCheck]:
+    """Decorate ``check(answer)``: see `ExerciseCheck`. The tests give it each of the faults."""
+
+    def decorate(check: Callable[[Answer], None]) -> ExerciseCheck:
+        return ExerciseCheck(check, faults)
+
+    return decorate

@@ -4,7 +4,8 @@ import math
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from numbers import Integral
 from unittest.mock import patch
 
@@ -12,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from course_utils.exercises.checking import checks_exercise, fail, require
+from course_utils.exercises.checking import checks_exercise, diagnose, require
 from course_utils.exercises.oracles import Batches
 
 __all__ = ["check_plan_workers", "check_prefetch", "check_to_batches"]
@@ -47,7 +48,7 @@ MEAN = np.array([0.5, 0.4, 0.3], dtype=np.float32)
 STD = np.array([0.2, 0.3, 0.25], dtype=np.float32)
 
 
-@checks_exercise
+@checks_exercise()
 def check_plan_workers(answer: Callable) -> None:
     """``answer(prepare_s, step_s, cores) -> workers``, or a ValueError with the share waited."""
     for prepare_s, step_s, cores in PLANS:
@@ -192,7 +193,7 @@ def _watch(answer: Callable, source: _Source, number: int, left: str = LEFT) -> 
     require(stopped, "After close() the thread goes on.")
 
 
-@checks_exercise
+@checks_exercise()
 def check_prefetch(answer: Callable) -> None:
     """``answer(batches, depth)``: a generator, and a thread that prepares ``depth`` ahead."""
     everything = 99  # more batches than there are, so the end is taken too
@@ -239,35 +240,52 @@ class _Pipeline:
         return self._images, self._labels
 
 
-def _explain_pixels(pixels: Tensor) -> list[tuple[str, Tensor]]:
-    """What a wrong answer makes of uint8 pixels (N, H, W, C), and why; the right one first."""
-    mean = torch.from_numpy(MEAN)  # (C,)
-    std = torch.from_numpy(STD)
+def _to_images(pixels: Tensor) -> Tensor:
+    return pixels.permute(0, 3, 1, 2).contiguous()  # (N, H, W, C) -> (N, C, H, W)
 
-    def to_images(channels_last: Tensor) -> Tensor:
-        return channels_last.permute(0, 3, 1, 2)  # (N, H, W, C) -> (N, C, H, W)
 
-    def mix(channels_last: Tensor) -> Tensor:
-        n, height, width, channels = channels_last.shape
-        return channels_last.reshape(n, channels, height, width)  # the shape alone is right
+def _mix(pixels: Tensor) -> Tensor:
+    """A fault: (N, H, W, C) -> (N, C, H, W), and the shape alone is right."""
+    n, height, width, channels = pixels.shape
+    return pixels.reshape(n, channels, height, width)
 
-    column_mean = mean.view(3, 1, 1)
-    column_std = std.view(3, 1, 1)
-    normalised = (pixels / 255 - mean) / std
-    not_divided = (pixels - mean) / std
-    not_normalised = pixels / 255
-    mixed_first = mix(pixels)  # before the mean of each channel is subtracted
-    return [
-        ("", to_images(normalised)),
-        (MIXED, mix(normalised)),
-        (MIXED, (mixed_first / 255 - column_mean) / column_std),
-        (NOT_DIVIDED, to_images(not_divided)),
-        (MIXED, mix(not_divided)),
-        (MIXED, (mixed_first - column_mean) / column_std),
-        (NOT_NORMALISED, to_images(not_normalised)),
-        (MIXED, mix(not_normalised)),
-        (MIXED, mixed_first / 255),
-    ]
+
+def _normalise(pixels: Tensor, scale: float = 255) -> Tensor:
+    """``pixels`` (N, H, W, C)."""
+    return (pixels / scale - torch.from_numpy(MEAN)) / torch.from_numpy(STD)
+
+
+def _normalise_channels_first(pixels: Tensor, scale: float = 255) -> Tensor:
+    """``pixels`` (N, C, H, W)."""
+    return _normalise(pixels.permute(0, 2, 3, 1), scale).permute(0, 3, 1, 2)
+
+
+# What a wrong answer makes of uint8 pixels (N, H, W, C), and why.
+PIXEL_FAULTS: Sequence[tuple[str, Callable[[Tensor], Tensor]]] = (
+    (MIXED, lambda pixels: _mix(_normalise(pixels))),
+    (MIXED, lambda pixels: _normalise_channels_first(_mix(pixels))),
+    (NOT_DIVIDED, lambda pixels: _to_images(_normalise(pixels, scale=1))),
+    (MIXED, lambda pixels: _mix(_normalise(pixels, scale=1))),
+    (MIXED, lambda pixels: _normalise_channels_first(_mix(pixels), scale=1)),
+    (NOT_NORMALISED, lambda pixels: _to_images(pixels / 255)),
+    (MIXED, lambda pixels: _mix(pixels / 255)),
+)
+
+
+def _to_batches(
+    pipeline: _Pipeline,
+    num_images: int,
+    batch_size: int,
+    train: bool,
+    convert: Callable[[Tensor], Tensor],
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """An answer that is wrong only in what ``convert`` makes of the pixels."""
+    for start in range(0, num_images, batch_size):
+        images, labels = pipeline.run()
+        left = min(batch_size, num_images - start)
+        if left == batch_size or not train:
+            pixels = torch.tensor(images[:left])
+            yield convert(pixels), torch.tensor(labels[:left, 0])
 
 
 def _check_batch(batch: tuple, pipeline: _Pipeline, run: int, length: int) -> None:
@@ -278,18 +296,21 @@ def _check_batch(batch: tuple, pipeline: _Pipeline, run: int, length: int) -> No
         require(found == kind, f"The {name} are {found}, not {kind}.")
     images, targets = batch
     raw, labels = (torch.from_numpy(array) for array in pipeline.delivered[run])
-    sentences = [
-        sentence
-        for sentence, pixels in _explain_pixels(raw[:length])
-        if torch.allclose(images, pixels, rtol=1e-4, atol=1e-4)
-    ]
-    if "" not in sentences:
-        fail(sentences[0] if sentences else OTHER_PIXELS)
+    diagnose(
+        images,
+        lambda convert: convert(raw[:length]),
+        lambda pixels: _to_images(_normalise(pixels)),
+        PIXEL_FAULTS,
+        OTHER_PIXELS,
+        tolerance=1e-4,
+    )
     require(images.is_contiguous(), "The images are not contiguous: permute moves no memory.")
     require(targets.equal(labels[:length, 0]), "The targets are not the labels of the images.")
 
 
-@checks_exercise
+@checks_exercise(
+    faults=[(why, partial(_to_batches, convert=convert)) for why, convert in PIXEL_FAULTS]
+)
 def check_to_batches(answer: Callable) -> None:
     """``answer(pipeline, num_images, batch_size, train)``: batches of an epoch, and the next's."""
     for num_images, batch_size in ((10, 4), (9, 4), (8, 4), (3, 4)):

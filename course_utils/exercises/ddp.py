@@ -1,7 +1,8 @@
 """Checks of the exercises of lesson 09: no processes, a fake group plays the other ranks."""
 
 import itertools
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from threading import Barrier, BrokenBarrierError
@@ -10,11 +11,16 @@ from types import SimpleNamespace
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils import parameters_to_vector
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from torch.utils.data import DistributedSampler, TensorDataset
 
-from course_utils.exercises.checking import checks_exercise, fail, require
-from course_utils.exercises.oracles import compare_with_faults
+from course_utils.exercises.checking import (
+    Faults,
+    checks_exercise,
+    diagnose,
+    fail,
+    require,
+)
 
 __all__ = ["check_average_gradients", "check_shard_indices", "check_train_rank"]
 
@@ -33,38 +39,6 @@ DATA = TensorDataset(
     torch.arange(IMAGES) % 3,  # (N,)
 )
 
-# The faults of a training that `_simulate` can repeat; each name is the sentence that explains it.
-OWN_START = "each rank starts from its own: broadcast rank 0's at the start."
-OWN_BUFFERS = "each rank keeps its own buffers: broadcast them too."
-SAME_EPOCH = "every epoch has the same order: tell the sampler the epoch."
-EPOCHS_FROM_ONE = "the sampler is told epochs 1, 2, … and not 0, 1, …"
-SAME_SHARD = "all ranks follow rank 0's images alone."
-OWN_GRADIENT = "each rank steps with its own gradient: sum them between backward and step."
-NO_ZERO_GRAD = "gradients of earlier steps still count: zero_grad is missing."
-SUMMED = "gradients are summed, not averaged: divide by size."
-FAULTS = (
-    OWN_START,
-    OWN_BUFFERS,
-    SAME_EPOCH,
-    EPOCHS_FROM_ONE,
-    SAME_SHARD,
-    OWN_GRADIENT,
-    NO_ZERO_GRAD,
-    SUMMED,
-)
-
-
-def _compare(who: str, found, wanted, faults, otherwise: str) -> None:
-    """`compare_with_faults` of numbers or lists; each sentence begins with ``who``."""
-    compare_with_faults(
-        torch.as_tensor(found).double(),
-        torch.as_tensor(wanted).double(),
-        ((f"{who} {why}", torch.as_tensor(faulty).double()) for why, faulty in faults),
-        f"{who} {otherwise}",
-        tolerance=TOLERANCE,
-        fault_tolerance=TOLERANCE,
-    )
-
 
 def _shard(length: int, rank: int, size: int, epoch: int, seed: int = 0) -> list[int]:
     """The oracle: the rank's indices as PyTorch's sampler gives them."""
@@ -76,7 +50,33 @@ def _shard(length: int, rank: int, size: int, epoch: int, seed: int = 0) -> list
     return list(sampler)
 
 
-@checks_exercise
+def _permute(length: int, epoch: int, seed: int) -> list[int]:
+    """The order of all images in an epoch, which all ranks share."""
+    return _shard(length, 0, 1, epoch, seed)
+
+
+def _take_block(length: int, rank: int, size: int, epoch: int, seed: int = 0) -> list[int]:
+    count = math.ceil(length / size)
+    return _permute(length, epoch, seed)[rank * count :][:count]
+
+
+# fmt: off
+SHARD_FAULTS: Faults = (
+    ("the epoch is not in the seed.",
+     lambda length, rank, size, epoch, seed=0: _shard(length, rank, size, 0, seed)),
+    ("the argument seed is ignored.",
+     lambda length, rank, size, epoch, seed=0: _shard(length, rank, size, epoch)),
+    ("the rank is in the seed, ranks must draw the same permutation.",
+     lambda length, rank, size, epoch, seed=0: _shard(length, rank, size, epoch, seed + rank)),
+    ("a rank takes a block: take every size-th index.",
+     _take_block),
+    ("all ranks get the same images: begin at rank.",
+     lambda length, rank, size, epoch, seed=0: _shard(length, 0, size, epoch, seed)),
+)
+# fmt: on
+
+
+@checks_exercise(faults=SHARD_FAULTS)
 def check_shard_indices(answer: Callable) -> None:
     """``answer(length, rank, size, epoch, seed) -> indices``, as from DistributedSampler."""
     for length, size, epoch, seed in SHARDS:
@@ -87,37 +87,35 @@ def check_shard_indices(answer: Callable) -> None:
 def _check_one_shard(
     answer: Callable, length: int, rank: int, size: int, epoch: int, seed: int
 ) -> None:
-    optional = (seed,) if seed else ()  # 0 is the default, which the answer must have too
+    # 0 is the default, which the answer must have too.
+    arguments = (length, rank, size, epoch, seed) if seed else (length, rank, size, epoch)
     state = torch.get_rng_state()
-    found = list(answer(length, rank, size, epoch, *optional))
-    again = list(answer(length, rank, size, epoch, *optional))
+    found = list(answer(*arguments))
+    again = list(answer(*arguments))
     require(state.equal(torch.get_rng_state()), "Draw from a torch.Generator of your own.")
     whole = all(type(index) is int for index in found)
     require(whole, "Return a list of ints: a tensor has .tolist().")
     require(found == again, "Two calls give different indices: is the generator seeded?")
 
     case = f"{length} images, rank {rank} of {size}, epoch {epoch}, seed {seed}:"
-    wanted = _shard(length, rank, size, epoch, seed)
+    wanted = _shard(*arguments)
     require(len(found) == len(wanted), f"{case} pad to {len(wanted)}, not to {len(found)}.")
 
-    permutation = _shard(length, 0, 1, epoch, seed)  # that of all images
-    rank_permutation = _shard(length, 0, 1, epoch, seed + rank)
-    faults = {
-        "the epoch is not in the seed.": _shard(length, rank, size, 0, seed),
-        "the argument seed is ignored.": _shard(length, rank, size, epoch),
-        "the rank is in the seed, ranks must draw the same permutation.": (
-            rank_permutation[rank::size]
-        ),
-        "nothing is shuffled.": sorted(found),
-        "a rank takes a block: take every size-th index.": permutation[rank * len(wanted) :],
-        "all ranks get the same images: begin at rank.": permutation[::size],
-        "it is only shuffled within the rank.": [n for n in found if n % size == rank],
-    }
     # Padding is checked last, so only the indices before it are compared here.
     unpadded = length // size
-    beginnings = [(why, indices[:unpadded]) for why, indices in faults.items()]
-    other = f"it must begin with {wanted[:2]}."
-    _compare(case, found[:unpadded], wanted[:unpadded], beginnings, other)
+    if found[:unpadded] != wanted[:unpadded]:
+        require(found != sorted(found), f"{case} nothing is shuffled.")
+        of_other_ranks = [index for index in found if index % size != rank]
+        require(of_other_ranks, f"{case} it is only shuffled within the rank.")
+    diagnose(
+        found[:unpadded],
+        lambda other: other(*arguments)[:unpadded],
+        _shard,
+        SHARD_FAULTS,
+        f"it must begin with {wanted[:2]}.",
+        case=case,
+        tolerance=TOLERANCE,
+    )
     require(found == wanted, f"{case} pad with the beginning, here {wanted[-1]}.")
 
 
@@ -129,7 +127,64 @@ WEIGHT = 9.0  # every weight, so that a weight is not mistaken for a gradient
 TOTAL_FACTOR = 4.7
 
 
-@checks_exercise
+def _average(
+    parameters: Iterable[nn.Parameter],
+    all_reduce: Callable[[Tensor], None],
+    size: int,
+    finish: Callable[[Tensor, Tensor, int], Tensor] = lambda own, total, size: total / size,
+) -> None:
+    """The oracle, unless ``finish(own, total, size)`` makes something else of the gradients."""
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    own = parameters_to_vector(gradients)
+    total = own.clone()
+    all_reduce(total)
+    vector_to_parameters(finish(own, total, size), gradients)
+
+
+# fmt: off
+AVERAGE_FAULTS: Faults = (
+    ("still this rank's own: copy the bucket back.",
+     partial(_average, finish=lambda own, total, size: own)),
+    ("this rank's own, divided: the sum is never copied back.",
+     partial(_average, finish=lambda own, total, size: own / size)),
+    ("summed, not averaged: divide by size.",
+     partial(_average, finish=lambda own, total, size: total)),
+    ("divided by size twice: before the exchange or after it is right.",
+     partial(_average, finish=lambda own, total, size: total / size**2)),
+    ("added to this rank's own: replace those.",
+     partial(_average, finish=lambda own, total, size: own + total / size)),
+)
+# fmt: on
+
+
+class _AverageCase:
+    """Parameters with gradients, and an all_reduce that counts its calls."""
+
+    def __init__(self) -> None:
+        shapes = NO_GRADIENT_SHAPES + GRADIENT_SHAPES
+        self.parameters = [nn.Parameter(torch.full(shape, WEIGHT).double()) for shape in shapes]
+        self.unused = self.parameters[: len(NO_GRADIENT_SHAPES)]
+        self.used = self.parameters[len(NO_GRADIENT_SHAPES) :]
+        self.own = torch.arange(1, 30).double().sqrt()  # (29,), all different
+        parts = self.own.split([p.numel() for p in self.used])
+        for parameter, part in zip(self.used, parts, strict=True):
+            parameter.grad = part.clone().view_as(parameter)
+        self.calls: list[int] = []  # the number of elements of each
+
+    def all_reduce(self, tensor: Tensor) -> None:
+        require(isinstance(tensor, Tensor), "all_reduce takes one tensor: join the gradients.")
+        is_weight = (tensor == WEIGHT).any()
+        require(not is_weight, "all_reduce gets the weights, not the gradients.")
+        self.calls.append(tensor.numel())
+        tensor.data *= TOTAL_FACTOR
+
+    def read_gradients(self) -> Tensor:
+        """(29,); an answer that takes one away gets the error of this line."""
+        kept = [p.grad.expand_as(p) for p in self.used]  # type: ignore[union-attr]  # see above
+        return torch.cat([gradient.flatten() for gradient in kept])
+
+
+@checks_exercise(faults=AVERAGE_FAULTS)
 def check_average_gradients(answer: Callable) -> None:
     """``answer(parameters, all_reduce, size)``: the mean in each ``.grad``, by one exchange."""
     for size, once in itertools.product((3, 2), (False, True)):
@@ -138,45 +193,37 @@ def check_average_gradients(answer: Callable) -> None:
 
 def _check_one_average(answer: Callable, size: int, once: bool) -> None:
     """``once``: the parameters come as an iterator, as ``model.parameters()`` gives them."""
-    shapes = NO_GRADIENT_SHAPES + GRADIENT_SHAPES
-    parameters = [nn.Parameter(torch.full(shape, WEIGHT).double()) for shape in shapes]
-    used = parameters[len(NO_GRADIENT_SHAPES) :]
-    own = torch.arange(1, 30).double().sqrt()  # (29,), this rank's gradients, all different
-    parts = own.split([p.numel() for p in used])
-    for parameter, part in zip(used, parts, strict=True):
-        parameter.grad = part.clone().view_as(parameter)
-    calls: list[int] = []  # the number of elements of each
-
-    def all_reduce(tensor: Tensor) -> None:
-        require(isinstance(tensor, Tensor), "all_reduce takes one tensor: join the gradients.")
-        is_weight = (tensor == WEIGHT).any()
-        require(not is_weight, "all_reduce gets the weights, not the gradients.")
-        calls.append(tensor.numel())
-        tensor.data *= TOTAL_FACTOR
-
-    answer(iter(parameters) if once else parameters, all_reduce, size)
-    mean = TOTAL_FACTOR * own / size
+    case = _AverageCase()
+    answer(iter(case.parameters) if once else case.parameters, case.all_reduce, size)
+    calls = case.calls
     lost = " (parameters can be read only once)" if once else ""
     require(len(calls) == 1, f"all_reduce is called {len(calls)} times{lost}: make one bucket.")
     require(calls[0] == 29, f"The bucket has {calls[0]} elements, the gradients have 29.")
-    unchanged = all((p == WEIGHT).all() for p in parameters)
+    unchanged = all((p == WEIGHT).all() for p in case.parameters)
     require(unchanged, "The weights change: the mean is for .grad.")
-    still_none = all(p.grad is None for p in parameters[: len(NO_GRADIENT_SHAPES)])
+    still_none = all(p.grad is None for p in case.unused)
     require(still_none, "A .grad that is None must stay None.")
-    # it is None after an answer that takes it away, and the error says so
-    kept = [p.grad.expand_as(p) for p in used]  # type: ignore[union-attr]  # see above
-    found = torch.cat([gradient.flatten() for gradient in kept])  # (29,)
-    # The nearest right value for each found one: where it is, and how far away.
-    gaps, places = (found[:, None] - mean).abs().min(dim=1)  # (29, 29) -> (29,), (29,)
-    faults = {
-        f"still this rank's own{lost}: copy the bucket back.": own,
-        "this rank's own, divided: the sum is never copied back.": own / size,
-        "summed, not averaged: divide by size.": mean * size,
-        "divided by size twice: before the exchange or after it is right.": mean / size,
-        "added to this rank's own: replace those.": own + mean,
-        "at the wrong places: move on through the bucket.": mean[places],
-    }
-    _compare("The gradients are", found, mean, faults.items(), "not the mean over the ranks.")
+
+    def run(other: Callable) -> Tensor:
+        again = _AverageCase()
+        other(again.parameters, again.all_reduce, size)
+        return again.read_gradients()
+
+    found = case.read_gradients()
+    # The nearest right value for each found one: how far away?
+    gaps = (found[:, None] - run(_average)).abs().amin(dim=1)  # (29, 29) -> (29,)
+    misplaced = gaps.max() < 1e-6
+    diagnose(
+        found,
+        run,
+        _average,
+        AVERAGE_FAULTS,
+        "at the wrong places: move on through the bucket."
+        if misplaced
+        else "not the mean over the ranks.",
+        case=f"The gradients{lost} are",
+        tolerance=TOLERANCE,
+    )
     require(gaps.max() < 1e-12, "Digits are lost: the bucket has another dtype.")
 
 
@@ -254,15 +301,14 @@ def _run_ranks(answer: Callable, models: list[nn.Module], optional: tuple) -> li
         return [future.result() for future in running]
 
 
-def _build(weight_seed: int, buffer_seed: int) -> nn.Module:
+def _build(seed: int) -> nn.Module:
     """A network whose first weight is a buffer, so that a forgotten buffer changes the outputs."""
     first = nn.Linear(6, 5)
     weight = first.weight.detach()
     del first.weight
     first.register_buffer("weight", weight)
     model = nn.Sequential(first, nn.Tanh(), nn.Linear(5, 3)).double()
-    for name, tensor in model.state_dict().items():
-        seed = buffer_seed if name == "0.weight" else weight_seed
+    for tensor in model.state_dict().values():
         tensor.normal_(generator=torch.Generator().manual_seed(seed))
     return model
 
@@ -272,91 +318,177 @@ def _flatten_states(models: list[nn.Module]) -> Tensor:
     return torch.stack([parameters_to_vector(model.state_dict().values()) for model in models])
 
 
-@cache
-def _simulate(size: int, lr: float, *faults: str) -> tuple[Tensor, Tensor]:
-    """All ranks in one process: states (ranks, P) and counts (epochs, batches, ranks, 2).
+# Faults of a training; each name is the sentence that explains it.
+OWN_START = "each rank starts from its own: broadcast rank 0's at the start."
+OWN_BUFFERS = "each rank keeps its own buffers: broadcast them too."
+SAME_EPOCH = "every epoch has the same order: tell the sampler the epoch."
+EPOCHS_FROM_ONE = "the sampler is told epochs 1, 2, … and not 0, 1, …"
+SAME_SHARD = "all ranks follow rank 0's images alone."
+OWN_GRADIENT = "each rank steps with its own gradient: sum them between backward and step."
+NO_ZERO_GRAD = "gradients of earlier steps still count: zero_grad is missing."
+SUMMED = "gradients are summed, not averaged: divide by size."
+STEP_FAULTS = (
+    OWN_START,
+    OWN_BUFFERS,
+    SAME_EPOCH,
+    EPOCHS_FROM_ONE,
+    SAME_SHARD,
+    OWN_GRADIENT,
+    NO_ZERO_GRAD,
+    SUMMED,
+)
+# Faults of the accuracy that is returned.
+MEAN_OF_BATCHES = "the mean of the batches' accuracies: add the counts."
+OWN_IMAGES = "the accuracy of its own images."
+ALL_EPOCHS = "the accuracy of all epochs."
+OF_DATA_SET = "hits / images of the data set, but the sampler pads."
+ACCURACY_FAULTS = (MEAN_OF_BATCHES, OWN_IMAGES, ALL_EPOCHS, OF_DATA_SET)
 
-    Counted are, of each batch of each rank, the images that are classified right, and all images.
-    """
-    models = []
-    for rank in range(size):
-        weight_seed = rank if OWN_START in faults else 0
-        buffer_seed = rank if OWN_BUFFERS in faults else 0
-        models.append(_build(weight_seed, buffer_seed))
-    counts = []
-    for epoch in range(EPOCHS):
-        for batches in _shard_batches(size, epoch, faults):
-            for model, (images, targets) in zip(models, batches, strict=True):
-                logits = model(images)
-                right = torch.eq(logits.argmax(dim=1), targets).sum()
-                counts.append([right, targets.numel()])
-                if NO_ZERO_GRAD not in faults:
-                    model.zero_grad()
-                F.cross_entropy(logits, targets).backward()
-            _step(models, lr, faults)
-    return _flatten_states(models), torch.tensor(counts).view(EPOCHS, -1, size, 2)
+
+def _train(
+    model: nn.Module,
+    dataset: TensorDataset,
+    rank: int,
+    size: int,
+    epochs: int,
+    batch_size: int,
+    group: SimpleNamespace,
+    lr: float = 0.1,
+    faults: Collection[str] = (),
+) -> float:
+    """The oracle, or a wrong answer with one or several faults."""
+    with torch.no_grad():
+        if OWN_START not in faults:
+            for parameter in model.parameters():
+                group.broadcast(parameter)
+        if OWN_BUFFERS not in faults:
+            for buffer in model.buffers():
+                group.broadcast(buffer)
+    counts = []  # of each batch: images that are classified right, and all images
+    for epoch in range(epochs):
+        for images, targets in _load(dataset, rank, size, epoch, batch_size, faults):
+            logits = model(images)
+            counts.append([torch.eq(logits.argmax(1), targets).sum().item(), len(targets)])
+            if NO_ZERO_GRAD not in faults:
+                model.zero_grad()
+            F.cross_entropy(logits, targets).backward()
+            _take_step(model, size, group, lr, faults)
+    own = torch.tensor(counts, dtype=torch.float64).view(epochs, -1, 2)  # (epochs, batches, 2)
+    return _measure_accuracy(own, len(dataset), size, group, faults)
 
 
-def _shard_batches(size: int, epoch: int, faults: tuple[str, ...]) -> Iterator[list]:
-    """For each step of an epoch the batch (images, targets) of each rank."""
+def _load(
+    dataset: TensorDataset,
+    rank: int,
+    size: int,
+    epoch: int,
+    batch_size: int,
+    faults: Collection[str],
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """The rank's batches (images, targets) of an epoch."""
     if SAME_EPOCH in faults:
         epoch = 0
     elif EPOCHS_FROM_ONE in faults:
         epoch += 1
-    ranks = [0] * size if SAME_SHARD in faults else range(size)
-    shards = [torch.tensor(_shard(IMAGES, rank, size, epoch)).split(BATCH_SIZE) for rank in ranks]
-    for step in zip(*shards, strict=True):
-        yield [DATA[indices] for indices in step]
+    shard_of = 0 if SAME_SHARD in faults else rank
+    shard = torch.tensor(_shard(len(dataset), shard_of, size, epoch))
+    for indices in shard.split(batch_size):
+        yield dataset[indices]
 
 
-def _step(models: list[nn.Module], lr: float, faults: tuple[str, ...]) -> None:
-    """An SGD step of every rank, with the all-reduce of the gradients before it."""
-    divisor = 1 if SUMMED in faults else len(models)
-    # Of each parameter the copies on all ranks.
-    for copies in zip(*(model.parameters() for model in models), strict=True):
-        mean = _sum([p.grad for p in copies if p.grad is not None]) / divisor
-        for parameter in copies:
-            if OWN_GRADIENT not in faults:
-                parameter.grad = mean.clone()
-            assert parameter.grad is not None  # for the type checker: backward has set it
-            parameter.data -= lr * parameter.grad
+def _take_step(
+    model: nn.Module, size: int, group: SimpleNamespace, lr: float, faults: Collection[str]
+) -> None:
+    """A step of SGD, with the all-reduce of the gradients before it."""
+    for parameter in model.parameters():
+        gradient = parameter.grad
+        assert gradient is not None  # for the type checker: backward has set it
+        if OWN_GRADIENT not in faults:
+            group.all_reduce(gradient)
+        if OWN_GRADIENT not in faults and SUMMED not in faults:
+            gradient /= size
+        parameter.data -= lr * gradient
 
 
-def _simulate_faults(size: int, lr: float) -> Iterator[tuple[str, Tensor]]:
-    """The states of one to four faults at once; the sentence is that of the first of them."""
+def _measure_accuracy(
+    own: Tensor, images: int, size: int, group: SimpleNamespace, faults: Collection[str]
+) -> float:
+    """Over all ranks, of the last epoch.
+
+    ``own`` (epochs, batches, 2): images that this rank classified right, and all that it saw.
+    """
+    if MEAN_OF_BATCHES in faults:
+        mean = (own[-1, :, 0] / own[-1, :, 1]).mean() / size
+        group.all_reduce(mean)
+        return mean.item()
+    counts = own.clone()
+    if OWN_IMAGES not in faults:
+        group.all_reduce(counts)
+    if ALL_EPOCHS not in faults:
+        counts = counts[-1:]
+    right, seen = counts.sum(dim=(0, 1)).tolist()
+    return right / (images if OF_DATA_SET in faults else seen)
+
+
+def _copy_models(size: int) -> list[nn.Module]:
+    """What the ranks are given: no two start alike."""
+    return [_build(rank) for rank in range(size)]
+
+
+@cache
+def _train_all(size: int, lr: float, *faults: str) -> tuple[Tensor, list[float]]:
+    """States (ranks, P) and accuracies (ranks,) after `_train` on all ranks."""
+    models = _copy_models(size)
+    accuracies = _run_ranks(partial(_train, faults=faults), models, (lr,))
+    return _flatten_states(models), accuracies
+
+
+TRAIN_FAULTS: Faults = tuple(
+    (fault, partial(_train, faults=(fault,))) for fault in STEP_FAULTS + ACCURACY_FAULTS
+)
+
+
+def _combine_step_faults() -> Iterator[tuple[str, tuple[str, ...]]]:
+    """One to four faults at once; the sentence is that of the first of them."""
     for number in (1, 2, 3, 4):
-        for faults in itertools.combinations(FAULTS, number):
-            states, _ = _simulate(size, lr, *faults)
-            yield faults[0], states
+        for faults in itertools.combinations(STEP_FAULTS, number):
+            yield faults[0], faults
 
 
-@checks_exercise
+@checks_exercise(faults=TRAIN_FAULTS)
 def check_train_rank(answer: Callable) -> None:
     """``answer(model, dataset, rank, size, epochs, batch_size, group, lr) -> accuracy``."""
     for size, lr in ((2, None), (3, 0.2)):
-        models = [_build(rank, rank) for rank in range(size)]
+        models = _copy_models(size)
         # Without lr the answer takes its default.
         values = _run_ranks(answer, models, () if lr is None else (lr,))
         learning_rate = 0.1 if lr is None else lr
-        wanted, counts = _simulate(size, learning_rate)
-        faults = _simulate_faults(size, learning_rate)
-        other = "not those of one process: images, steps, rate?"
-        _compare("Weights:", _flatten_states(models), wanted, faults, other)
+        diagnose(
+            _flatten_states(models),
+            lambda faults: _train_all(size, learning_rate, *faults)[0],  # noqa: B023
+            (),
+            _combine_step_faults(),
+            "not those of one process: images, steps, rate?",
+            case="Weights:",
+            tolerance=TOLERANCE,
+        )
         for rank, value in enumerate(values):
-            _check_accuracy(rank, value, counts)
+            _check_accuracy(rank, value, size, learning_rate)
 
 
-def _check_accuracy(rank: int, value: object, counts: Tensor) -> None:
-    """``counts`` (epochs, batches, ranks, 2) as `_simulate` gives them."""
+def _check_accuracy(rank: int, value: object, size: int, lr: float) -> None:
     if not isinstance(value, float):
         fail(f"Rank {rank} returns no float: all ranks do.")
-    right, seen = counts[-1].unbind(-1)  # of the last epoch: (batches, ranks) each
-    accuracy = right.sum() / seen.sum()
-    faults = {
-        "the mean of the batches' accuracies: add the counts.": (right / seen).mean(),
-        "the accuracy of its own images.": right[:, rank].sum() / seen[:, rank].sum(),
-        "the accuracy of all epochs.": counts[..., 0].sum() / counts[..., 1].sum(),
-        "hits / images of the data set, but the sampler pads.": right.sum() / IMAGES,
-    }
-    case = f"Rank {rank} returns {value:.4f},"
-    _compare(case, value, accuracy, faults.items(), f"not {accuracy:.4f}.")
+
+    def run(faults: tuple[str, ...]) -> float:
+        return _train_all(size, lr, *faults)[1][rank]
+
+    diagnose(
+        value,
+        run,
+        (),
+        [(fault, (fault,)) for fault in ACCURACY_FAULTS],
+        f"not {run(()):.4f}.",
+        case=f"Rank {rank} returns {value:.4f},",
+        tolerance=TOLERANCE,
+    )

@@ -69,7 +69,7 @@ def _find_moved(model: nn.Module, before: dict[str, Tensor], head: str) -> list[
     ]
 
 
-@checks_exercise
+@checks_exercise()
 def check_freeze_all_but(answer: Callable) -> None:
     """``answer(model, head) -> model``: only ``head`` is trained, the rest never changes."""
     for head in ("fc", "block"):
@@ -114,7 +114,7 @@ def _compare_with_eval_mode(model: nn.Module, original: nn.Module, head: str) ->
     )
 
 
-@checks_exercise
+@checks_exercise()
 def check_group_by_depth(answer: Callable) -> None:
     """``answer(model, lr, decay) -> groups``: lr · decay^depth, the last child at depth 0."""
     lr = 0.02
@@ -162,7 +162,7 @@ def _read_groups(groups: object, expected: set[int]) -> dict[int, float]:
     return found
 
 
-@checks_exercise
+@checks_exercise()
 def check_probe(answer: Callable) -> None:
     """``answer(model, batches, num_classes) -> model``: a new head is trained, and only that."""
     # Of three models, as a head that is not trained may be right by luck.

@@ -46,7 +46,7 @@ SHAPES = (((3, 7), 4), ((2, 5), 7), ((5, 8), 3))
 SHAPES_WITHOUT_TOKENS = (((2, 5), 3), ((3, 6), 18), ((1, 7), 0))  # the second has no token
 
 
-@checks_exercise
+@checks_exercise()
 def check_plan_batches(answer: Callable) -> None:
     """``answer(effective_batch_size, limit, devices) -> (micro-batch size, their number)``."""
     for batch, limit, devices in PLANS:
@@ -259,7 +259,7 @@ def _compare_steps(
     return mean.norm().item()
 
 
-@checks_exercise
+@checks_exercise()
 def check_step_over_tokens(answer: Callable) -> None:
     """``answer(model, optimizer, window, max_norm) -> norm``: over all tokens, clipped once."""
     cases = (
@@ -290,7 +290,7 @@ TRAININGS = (
 )
 
 
-@checks_exercise
+@checks_exercise()
 def check_train_windows(answer: Callable) -> None:
     """``answer(model, optimizer, schedule, batches, size) -> steps``: one for each window."""
     for (examples, size, grad_before), once in itertools.product(TRAININGS, (False, True)):

@@ -104,7 +104,7 @@ def _choose(cost: Callable, blocks: int, block_bytes: int, input_bytes: int) -> 
     )
 
 
-@checks_exercise
+@checks_exercise()
 def check_choose_segments(answer: Callable) -> None:
     """``answer(num_blocks, block_bytes, input_bytes) -> segments`` with the least memory."""
     found = [answer(*costs) for costs in COSTS]
@@ -254,7 +254,7 @@ def _list_faults(
         yield UNDER_AUTOCAST, gradients
 
 
-@checks_exercise
+@checks_exercise()
 @torch.random.fork_rng(devices=[])
 def check_recompute_mixed(answer: Callable) -> None:
     """``answer(block, x) -> block(x)``, computed again under the same autocast."""
@@ -305,7 +305,7 @@ def _require_calls(found: _Passes, blocks: int, size: int) -> None:
     require(starts == right, begin)
 
 
-@checks_exercise
+@checks_exercise()
 @torch.random.fork_rng(devices=[])
 def check_run_segments(answer: Callable) -> None:
     """``answer(blocks, segments, x)``: all segments recomputed, gradients as without."""

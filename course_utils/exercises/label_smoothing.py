@@ -23,7 +23,7 @@ LR = 0.3
 ROUNDING = 1e-5
 
 
-@checks_exercise
+@checks_exercise()
 def check_smooth_targets(answer: Callable) -> None:
     """``answer(targets, num_classes, smoothing) -> (N, C)``, as PyTorch smooths."""
     for num_classes, smoothing in ((4, 0.1), (10, 0.5), (3, 0.0), (5, 1.0)):
@@ -89,7 +89,7 @@ def _grouped_error(
     return weighted, sum(gaps) / num_bins
 
 
-@checks_exercise
+@checks_exercise()
 def check_equal_mass_error(answer: Callable) -> None:
     """``answer(probabilities, targets, num_bins) -> error``: bins by rank, not by width."""
     generator = torch.Generator().manual_seed(0)  # the same data always: no fault hides by luck
@@ -120,7 +120,7 @@ def check_equal_mass_error(answer: Callable) -> None:
         )
 
 
-@checks_exercise
+@checks_exercise()
 def check_train_smoothed(answer: Callable) -> None:
     """``answer(model, train, val_images, val_targets, smoothing, lr) -> (loss, confidence)``."""
     for smoothing in (0.3, 0.0):

@@ -15,7 +15,7 @@ from course_utils.models.create import create_model
 __all__ = ["check_adapt", "check_adapter", "check_lora_forward"]
 
 
-@checks_exercise
+@checks_exercise()
 def check_lora_forward(answer: Callable) -> None:
     """``answer(x, weight, A, B, alpha) -> (N, d)``: x Wᵀ + (α / r) x Aᵀ Bᵀ."""
     # batch size, outputs, inputs, rank, alpha
@@ -58,7 +58,7 @@ def _close(found: Tensor, expected: Tensor) -> bool:
     return torch.allclose(found, expected, atol=1e-4)
 
 
-@checks_exercise
+@checks_exercise()
 def check_adapter(answer: Callable) -> None:
     """``answer(base, rank, alpha)``: starts as ``base``, trains two matrices, merges once."""
     _check_one_adapter(answer, rank=2, alpha=8.0)
@@ -133,7 +133,7 @@ def _check_merge(
     require(not adapter.base.weight.requires_grad, "After merge() the weight of base is trainable.")
 
 
-@checks_exercise
+@checks_exercise()
 def check_adapt(answer: Callable) -> None:
     """``answer(model, rank) -> model``: adapters in the stages, a trained head, the rest still."""
     model = create_model("resnet_tiny", num_classes=7)

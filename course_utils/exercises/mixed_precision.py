@@ -137,7 +137,7 @@ def _explain_spacing(value: float, dtype: torch.dtype, found: float) -> str:
     return next((sentence for sentence, fault in faults.items() if found == fault), f"{case}.")
 
 
-@checks_exercise
+@checks_exercise()
 def check_find_spacing(answer: Callable) -> None:
     """``answer(value, dtype) -> spacing``: compared with the bits, also of subnormal numbers."""
     for dtype in FORMATS:
@@ -162,7 +162,7 @@ def _prepare(number: int, dtype: torch.dtype) -> tuple[nn.Module, Batches]:
     return model, [(draw(8, 3, 2, 2), draw(8, 4).argmax(dim=1)) for _ in range(number)]
 
 
-@checks_exercise
+@checks_exercise()
 def check_train_scaled(answer: Callable) -> None:
     """``answer(model, optimizer, schedule, scaler, batches, max_norm) -> steps taken``."""
     for places, factor, max_norm, scale, growth_interval in CASES:
@@ -258,7 +258,7 @@ def _train_mixed(
     return flatten_parameters(model), torch.stack(losses)
 
 
-@checks_exercise
+@checks_exercise()
 def check_train_mixed(answer: Callable) -> None:
     """``answer(model, batches, lr) -> mean loss``: bf16 activations, everything else fp32."""
     for number, lr in ((1, 0.05), (5, 0.05), (200, 0.001)):

@@ -84,7 +84,7 @@ def _check_targets(
     fail(f"The targets do not have the shares that the images have{at}.")
 
 
-@checks_exercise
+@checks_exercise()
 def check_mix_each(answer: Callable) -> None:
     """``answer(images, targets, lams, permutation, num_classes) -> (images, soft targets)``."""
     for count in (8, 5):
@@ -114,7 +114,7 @@ def check_mix_each(answer: Callable) -> None:
         _check_targets(soft, lams.view(-1, 1), targets, permutation)
 
 
-@checks_exercise
+@checks_exercise()
 def check_cut_mix(answer: Callable) -> None:
     """``answer(images, targets, box, permutation, num_classes) -> (images, soft targets)``."""
     for box in BOXES:
@@ -217,7 +217,7 @@ def _require_drawn_anew(inputs: list[Tensor], alpha: float) -> None:
     require(follows, "λ does not follow Beta(α, α), drawn anew for each batch.")
 
 
-@checks_exercise
+@checks_exercise()
 def check_train_and_validate(answer: Callable) -> None:
     """``answer(model, train, val, num_classes, alpha, lr) -> loss``: what was fed to the model?"""
     for alpha in (1.0, 1e4):

@@ -38,7 +38,7 @@ def _mistaken_speed_ups(shares: Sequence[float], factors: Sequence[float]) -> di
     }
 
 
-@checks_exercise
+@checks_exercise()
 def check_speed_up(answer: Callable) -> None:
     """``answer(shares, factors)``: the old time of a step over the new one."""
     for shares, factors in SPEED_UPS:
@@ -86,7 +86,7 @@ FRONTS: tuple[tuple[dict[str, tuple[float, float]], list[str], str], ...] = (
 )
 
 
-@checks_exercise
+@checks_exercise()
 def check_pareto_front(answer: Callable) -> None:
     """``answer({name: (seconds, accuracy)})``: the names not dominated, the fastest first."""
     for recipes, front, about in FRONTS:
@@ -154,7 +154,7 @@ STUDIES: tuple[tuple[Table, str], ...] = (
 )
 
 
-@checks_exercise
+@checks_exercise()
 def check_study(answer: Callable) -> None:
     """``answer(train, arms, seeds) -> (chosen arm, gains on the test split, one a seed)``."""
     for table, expected in STUDIES:

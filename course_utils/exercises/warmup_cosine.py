@@ -29,7 +29,7 @@ def _same_learning_rate(found: float, expected: float) -> bool:
     return math.isclose(found, expected, rel_tol=1e-6, abs_tol=1e-6)
 
 
-@checks_exercise
+@checks_exercise()
 def check_flat_cosine(answer: Callable) -> None:
     """``answer(step, peak_lr, min_lr, flat_steps, total_steps) -> learning rate``."""
     for peak, low, flat, total in ((0.5, 0.02, 6, 20), (1.0, 0.0, 0, 9), (0.1, 0.05, 30, 100)):
@@ -81,7 +81,7 @@ def _read_learning_rates(
     return learning_rates
 
 
-@checks_exercise
+@checks_exercise()
 def check_linear_warmup(answer: Callable) -> None:
     """``answer(optimizer, total_steps, warmup_steps) -> scheduler``: a factor for every group."""
     peaks = (0.3, 0.06)  # of two groups
@@ -120,7 +120,7 @@ def _check_warmup_step(
         )
 
 
-@checks_exercise
+@checks_exercise()
 def check_train_with_schedule(answer: Callable) -> None:
     """``answer(model, dataset, loader, epochs, peak_lr) -> rates``, one an optimizer step."""
     for count, epochs in ((87, 5), (164, 4)):  # the last batch of an epoch is not full

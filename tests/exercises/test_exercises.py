@@ -1,27 +1,28 @@
 """Every exercise of every lesson: right answers pass, the stub and planted wrong ones fail.
 
-A lesson joins by existing; its planted answers stand in ``answers_<name>.py``. The last test
-prints what the others have shown in this session.
+A lesson joins by existing. Faults that a check knows stand in the check alone, as wrong answers
+(`course_utils.exercises.checking.ExerciseCheck.faults`). All other planted answers stand in
+``tests/techniques/<name>.py``: ``WRONG_ANSWERS`` maps an exercise (its ``grade_id``) to pairs of
+a source and a part of the sentence that must reject it, ``OTHER_RIGHT_ANSWERS`` to sources. The
+last test prints what the others have shown in this session.
 """
 
 import ast
 import contextlib
-import importlib.util
 import io
 import itertools
+import re
 import tokenize
 from collections import Counter, defaultdict
-from pathlib import Path
+from importlib import import_module
 
 import nbformat
 import pytest
 import torch
 from nbgrader.preprocessors import ClearSolutions
 
-from course_utils.exercises.checking import CheckFailed
+from course_utils.exercises.checking import CheckFailed, ExerciseCheck
 from tests.conftest import find_notebooks
-
-HERE = Path(__file__).parent
 
 
 def read_exercises(path):
@@ -39,12 +40,7 @@ def read_exercises(path):
 
 
 def load_answers(path):
-    name = path.stem.split("_", 1)[1]
-    file = HERE / f"answers_{name}.py"
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return import_module(f"tests.techniques.{path.stem.partition('_')[2]}")
 
 
 def clear_solution(cell):
@@ -54,14 +50,26 @@ def clear_solution(cell):
     return cleared.cells[0].source
 
 
-def answer(imports, source, check):
-    """Run an answer and its check as the notebook would; returns what the check printed."""
+def run_cells(*cells):
+    """Run cells as the notebook would; returns the names that they define, and what they print."""
     namespace: dict = {}
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        for code in (imports, source, check):
+        for code in cells:
             exec(compile(code, "<cell>", "exec"), namespace)
-    return printed.getvalue()
+    return namespace, printed.getvalue()
+
+
+def answer(imports, source, check):
+    """Run an answer and its check; returns what the check printed."""
+    return run_cells(imports, source, check)[1]
+
+
+def find_check(imports, source, check):
+    """The function that the check's cell calls in its last line."""
+    namespace, _ = run_cells(imports, source, check)
+    called = ast.parse(check).body[-1].value.func
+    return eval(ast.unparse(called), namespace)
 
 
 def seed():
@@ -149,6 +157,17 @@ def test_wrong_answers_fail_and_are_told_why(path, grade_id, cell, check):
 
 
 @pytest.mark.parametrize(("path", "grade_id", "cell", "check"), EXERCISES)
+def test_faults_that_the_check_knows_are_told(path, grade_id, cell, check):
+    found = find_check(read_exercises(path)[0], cell.source, check)
+    assert isinstance(found, ExerciseCheck)
+    for sentence, fault in found.faults:
+        for _ in seed():
+            with pytest.raises(CheckFailed, match=re.escape(sentence)):
+                found(fault)
+        PROVED[path.stem, grade_id]["wrong"] += 1
+
+
+@pytest.mark.parametrize(("path", "grade_id", "cell", "check"), EXERCISES)
 def test_other_right_answers_pass(path, grade_id, cell, check):
     """A check compares what an answer does, not how it is written."""
     others = load_answers(path).OTHER_RIGHT_ANSWERS[grade_id]
@@ -185,8 +204,9 @@ def read_points(path, grade_id):
 
 def test_table_of_what_was_shown(record_property):
     """Counts of what the tests above have shown in this session, not of what is written down."""
-    tests = (test_solution_passes, test_stub_fails, test_wrong_answers_fail_and_are_told_why)
-    needed = itertools.product((*tests, test_other_right_answers_pass), EXERCISES)
+    right = (test_solution_passes, test_other_right_answers_pass)
+    wrong = (test_wrong_answers_fail_and_are_told_why, test_faults_that_the_check_knows_are_told)
+    needed = itertools.product((*right, *wrong, test_stub_fails), EXERCISES)
     if not {f"{test.__name__}[{exercise.id}]" for test, exercise in needed} <= RUN:
         pytest.skip("only some of the tests above were run: run the whole file")
     rows = [("lesson", "exercise", "points", "wrong rejected", "right accepted")]

@@ -24,3 +24,197 @@ def invariant(record):
 
 
 FAULTS = [("model_transform", lora_without_freezing)]
+
+
+# Planted answers of the lesson's exercises.
+ADAPTER = """
+import math
+import torch
+from torch import nn
+
+class Adapter(nn.Module):
+    def __init__(self, base, rank, alpha):
+        super().__init__()
+        self.base = base{frozen}
+        self.scale, self.merged = {scale}, False
+        self.A = nn.Parameter({A})
+        self.B = nn.Parameter({B})
+
+    def forward(self, x):
+        {forward}
+        return self.base(x) + self.scale * (x @ self.A.T @ self.B.T)
+
+    @torch.no_grad()
+    def merge(self):
+        {merge}
+"""
+
+ADAPT = """
+from peft import LoraConfig, get_peft_model
+from course_utils.models.freeze import freeze_before
+
+def adapt(model, rank):
+    {first}
+    config = LoraConfig(r=rank, lora_alpha=rank, target_modules={target}{save})
+    return get_peft_model(model, config)
+"""
+
+ADD = "self.base.weight += self.scale * self.B @ self.A"
+RIGHT = {
+    "frozen": ".requires_grad_(False)",
+    "scale": "alpha / rank",
+    "A": "torch.randn(rank, base.in_features)",
+    "B": "torch.zeros(base.out_features, rank)",
+    "forward": "if self.merged: return self.base(x)",
+    "merge": f"if not self.merged: {ADD}; self.merged = True",
+}
+STAGES = "r'layer\\d\\..*conv\\d'"
+
+
+def _forward(expression: str) -> str:
+    return f"def lora_forward(x, weight, A, B, alpha):\n    return {expression}"
+
+
+def _adapter(**changed: str) -> str:
+    return ADAPTER.format(**RIGHT | changed)
+
+
+def _adapt(first="freeze_before(model, 'fc')", target=STAGES, save=", modules_to_save=['fc']"):
+    return ADAPT.format(first=first, target=target, save=save)
+
+
+WRONG_ANSWERS = {
+    "lora_forward": [
+        (_forward("x @ weight.T + alpha * x @ A.T @ B.T"), "scaled by alpha: divide by the rank"),
+        (_forward("x @ weight.T + x @ A.T @ B.T"), "not scaled"),
+        (_forward("x @ weight.T + x @ A.T @ B.T / len(A)"), "alpha is missing"),
+        (_forward("x @ weight.T + alpha / len(A) ** 0.5 * x @ A.T @ B.T"), "rank-stabilised"),
+        (_forward("x @ weight.T"), "update is missing"),
+        (_forward("alpha / len(A) * x @ A.T @ B.T"), "frozen layer is missing"),
+        (_forward("x @ weight.T + alpha / A.shape[1] * x @ A.T @ B.T"), "the input's size"),
+        (_forward("x @ weight.T + alpha / len(B) * x @ A.T @ B.T"), "the output's size"),
+        (_forward("x @ weight.T + 3 * alpha / len(A) * x @ A.T @ B.T"), "The values differ"),
+        (_forward("(x @ weight.T + alpha / len(A) * x @ A.T @ B.T).T"), "The output is"),
+        (_forward("None"), "is there a return"),
+        (_forward("x @ weight + alpha / len(A) * x @ A.T @ B.T"), "stopped with RuntimeError"),
+    ],
+    "adapter": [
+        (_adapter(A="torch.zeros(rank, base.in_features)",
+                  B="torch.randn(base.out_features, rank)"), "by convention it is B"),
+        (_adapter(A="torch.zeros(rank, base.in_features)"), "never learns"),
+        (_adapter(B="torch.randn(base.out_features, rank)"), "does not start as base"),
+        (_adapter(scale="alpha"), "scaled by alpha"),
+        (_adapter(scale="1 / rank"), "forward is not base"),
+        (_adapter(frozen=""), "weights of base must be frozen"),
+        (_adapter(merge=ADD), "counts twice: forward still adds it"),
+        (_adapter(merge=f"{ADD}; self.merged = True"), "A second merge"),
+        (_adapter(merge="self.merged = True"), "has not changed the weight"),
+        (_adapter(merge="if not self.merged: self.base.weight += self.B @ self.A; "
+                        "self.merged = True"), "has changed the output"),
+        (_adapter(A="torch.randn(base.in_features, rank)"), "stopped with|Train A"),
+        (_adapter(scale="4"), "forward is not base"),
+        (_adapter(forward="if self.merged: return self.base(x)\n        "
+                          "return self.base(x) + self.scale * (x @ self.A.T @ self.B.T).detach()"),
+         "No gradient reaches"),
+        (_adapter(merge=f"if not self.merged: {ADD}; self.merged = True\n        "
+                        "self.base.requires_grad_(True)"), "weight of base is trainable"),
+        (_adapter().replace("self.base", "self.layer"), "Keep the layer as self.base"),
+        (_adapter().replace("def forward", "def call"), "stopped with NotImplementedError: Module"),
+    ],
+    "adapt": [
+        (_adapt(target="['conv1', 'conv2']"), "The stem has an adapter"),
+        (_adapt(save=""), "head is frozen"),
+        (_adapt(first="pass"), "BatchNorm move"),
+        (_adapt(target=STAGES[:-1] + "|fc'", save=""), "modules_to_save trains it as a whole"),
+        (_adapt(target="r'layer\\d\\..*(conv\\d|downsample\\.0)'"), "should have no adapter"),
+        (_adapt().replace("r=rank", "r=9"), "The rank was to be 2"),
+        (_adapt(first="pass").replace("return get_peft_model(model, config)",
+                                      "return get_peft_model(model, config).requires_grad_(False)"),
+         "adapters themselves are frozen"),
+        (_adapt(first="for m in model.modules():\n        "
+                      "if hasattr(m, 'momentum'): m.momentum = 0"), "BatchNorm"),
+        (_adapt(target="r'layer[34]\\..*conv\\d'"), "No adapter on layer1.0.conv1"),
+        (_adapt(target="'conv9'"), "stopped with NoMatchingPeftModuleError|stopped with"),
+        ("def adapt(model, rank):\n    pass", "Return the model"),
+        ("def adapt(model, rank):\n    return model", "No adapter on"),
+    ],
+}  # fmt: skip
+
+OTHER_RIGHT_ANSWERS = {
+    "lora_forward": [
+        """
+def lora_forward(x, weight, A, B, alpha):
+    return F.linear(x, weight) + F.linear(F.linear(x, A), B) * (alpha / A.shape[0])
+""",
+        # adds the update to a copy of the weight
+        """
+def lora_forward(x, weight, A, B, alpha):
+    rank, _ = A.shape
+    merged = torch.addmm(weight, B, A, alpha=alpha / rank)
+    return torch.einsum("nk,dk->nd", x, merged)
+""",
+    ],
+    "adapter": [
+        # two layers without bias; merged is when the update counts for nothing any more
+        """
+class Adapter(nn.Module):
+    def __init__(self, base, rank, alpha):
+        super().__init__()
+        self.base = base
+        for parameter in base.parameters():
+            parameter.requires_grad = False
+        self.down = nn.Linear(base.in_features, rank, bias=False)
+        self.up = nn.Linear(rank, base.out_features, bias=False)
+        nn.init.zeros_(self.up.weight)
+        self.scale = alpha / rank
+
+    def forward(self, x):
+        return self.base(x) + self.scale * self.up(self.down(x))
+
+    @torch.no_grad()
+    def merge(self):
+        self.base.weight.add_(self.up.weight @ self.down.weight, alpha=self.scale)
+        self.scale = 0.0
+""",
+        # one matrix product with the sum of both weights; B starts again from zero when merged
+        """
+class Adapter(nn.Module):
+    def __init__(self, base, rank, alpha):
+        super().__init__()
+        self.base, self.share = base.requires_grad_(False), alpha / rank
+        self.A = nn.Parameter(torch.empty(rank, base.in_features))
+        self.B = nn.Parameter(base.weight.new_zeros(base.out_features, rank))
+        nn.init.kaiming_uniform_(self.A, a=math.sqrt(5))
+
+    def weight(self):
+        return torch.addmm(self.base.weight, self.B, self.A, alpha=self.share)
+
+    def forward(self, x):
+        return F.linear(x, self.weight(), self.base.bias)
+
+    @torch.no_grad()
+    def merge(self):
+        self.base.weight.copy_(self.weight())
+        self.B.zero_()
+""",
+    ],
+    "adapt": [
+        _adapt(
+            first="freeze_before(model, 'fc')",
+            target="[f'layer{s}.0.conv{k}' for s in (1, 2, 3, 4) for k in (1, 2)]",
+        ),
+        # freezes BatchNorm only, excludes the stem, and thaws the head by hand
+        """
+def adapt(model, rank):
+    for name, child in model.named_children():
+        setattr(model, name, freeze_batch_norm_2d(child))
+    config = LoraConfig(
+        r=rank, lora_alpha=rank, target_modules=["conv1", "conv2"], exclude_modules="conv1"
+    )
+    adapted = get_peft_model(model, config)
+    for parameter in adapted.base_model.model.fc.parameters():
+        parameter.requires_grad = True
+    return adapted
+""",
+    ],
+}

@@ -14,3 +14,271 @@ def invariant(record):
 
 
 FAULTS = [("trainer", {"precision": "bf16-true"}), ("trainer", {"precision": "32-true"})]
+
+
+# Planted answers of the lesson's exercises.
+SPACING = """
+def find_spacing(value, dtype):
+    info = torch.finfo(dtype)
+    _, exponent = math.frexp(max(value, info.smallest_normal))
+    return {value}
+"""
+
+SCALED = """
+def train_scaled(model, optimizer, schedule, scaler, batches, max_norm):
+    taken = 0
+    {first}
+    for inputs, targets in batches:
+        {clear}
+        loss = F.cross_entropy(model(inputs), targets)
+        {backward}
+        {unscale}
+        {clip}
+        before = scaler.get_scale()
+        {step}
+        {update}
+        if {really}:
+            {move}
+            taken += 1
+        {last}
+    return {value}
+"""
+
+MIXED = """
+def train_mixed(model, batches, lr):
+    {first}
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    total = {total}
+    for images, targets in batches:
+        with {context}:
+            logits = model(images)
+            {inside}
+        loss = {loss}
+        {clear}
+        loss.backward()
+        {step}
+        total += loss.{number}
+    {last}
+    return {value}
+"""
+
+# the function of the lesson that has three faults, with some of them put right
+BUGGY = """
+def train_mixed(model, batches, lr):
+    {first}
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    total = {total}
+    for images, targets in batches:
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = model(images.bfloat16())
+        loss = F.cross_entropy({logits}, targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        total += loss.detach()
+    return (total / len(batches)).item()
+"""
+
+RIGHT_SCALED = {
+    "first": "pass",
+    "clear": "optimizer.zero_grad()",
+    "backward": "scaler.scale(loss).backward()",
+    "unscale": "scaler.unscale_(optimizer)",
+    "clip": "nn.utils.clip_grad_norm_(model.parameters(), max_norm)",
+    "step": "scaler.step(optimizer)",
+    "update": "scaler.update()",
+    "really": "scaler.get_scale() >= before",
+    "move": "schedule.step()",
+    "last": "pass",
+    "value": "taken",
+}
+RIGHT_MIXED = {
+    "first": "pass",
+    "total": "0.0",
+    "context": "torch.autocast('cpu', torch.bfloat16)",
+    "inside": "loss = F.cross_entropy(logits, targets)",
+    "loss": "loss",
+    "clear": "optimizer.zero_grad()",
+    "step": "optimizer.step()",
+    "number": "item()",
+    "last": "pass",
+    "value": "total / len(batches)",
+}
+LESSON = {
+    "first": "model.bfloat16()",
+    "total": "torch.zeros((), dtype=torch.bfloat16)",
+    "logits": "logits",
+}
+LOG = "math.floor(math.log2(max(value, info.smallest_normal)))"
+
+
+def _spacing(value: str) -> str:
+    return SPACING.format(value=value)
+
+
+def _scaled(**changed: str) -> str:
+    return SCALED.format(**RIGHT_SCALED | changed)
+
+
+def _mixed(**changed: str) -> str:
+    return MIXED.format(**RIGHT_MIXED | changed)
+
+
+def _buggy(**changed: str) -> str:
+    return BUGGY.format(**LESSON | changed)
+
+
+WRONG_ANSWERS = {
+    "find_spacing": [
+        (_spacing("info.eps"), "from 1 to 2 only"),
+        (_spacing("info.eps * value"), "it is not value · eps"),
+        (_spacing("info.eps * 2.0 ** exponent"), "the power of two below counts"),
+        (_spacing("info.eps * 2.0 ** round(math.log2(max(value, info.smallest_normal)))"),
+         "the power of two below counts"),
+        (_spacing(f"info.eps * 2.0 ** {LOG}"), "float64, .* log2 is rounded up"),
+        (_spacing("info.eps * 2.0 ** (math.frexp(value)[1] - 1)"), "all below smallest_normal"),
+        (_spacing("info.eps * 2.0 ** (exponent - 1) if value >= info.smallest_normal"
+                  " else info.smallest_normal"), "all below smallest_normal"),
+        (_spacing("info.eps * 2.0 ** max(exponent - 1, 0)"), "from 1 to 2 only"),
+        (_spacing("value - torch.nextafter(torch.tensor(value, dtype=dtype),"
+                  " torch.tensor(0, dtype=dtype)).item()"), "that is the number before"),
+        (_spacing("torch.finfo(torch.float32).eps * 2.0 ** (exponent - 1)"),
+         "float16, 1: to the next number it is 0.000977"),
+        (_spacing("torch.tensor(info.eps * 2.0 ** (exponent - 1))"), "Return a Python float"),
+        (_spacing("None"), "Return a Python float"),
+    ],
+    "train_scaled": [
+        (_scaled(unscale=RIGHT_SCALED["clip"], clip=RIGHT_SCALED["unscale"]), "unscale_ first"),
+        (_scaled(unscale="pass"), "clipped while it is scaled"),
+        (_scaled(clip="pass"), "not clipped"),
+        (_scaled(really="True"), "but not after a skipped one"),
+        (_scaled(really="True", move="if scaler.get_scale() >= before: schedule.step()"),
+         "5 of 7 batches led to a step, not 7"),
+        (_scaled(really="scaler.get_scale() == before"), "also if the scale has grown"),
+        (_scaled(update="pass"), "without update"),
+        (_scaled(backward="loss.backward()"), "The loss is not scaled"),
+        (_scaled(step="optimizer.step()"), "optimizer.step.. takes each step"),
+        (_scaled(unscale="pass", clip="pass", step="optimizer.step()", update="pass"),
+         "The step is scaled"),
+        (_scaled(clear="pass"), "zero_grad is missing"),
+        (_scaled(clear="pass", last="optimizer.zero_grad()"), "from before the call"),
+        (_scaled(first="optimizer.zero_grad()", clear="pass"), "belongs inside the loop"),
+        (_scaled(step="schedule.step(); scaler.step(optimizer)", move="pass"), "comes too early"),
+    ],
+    "train_mixed": [
+        (_buggy(), "autocast needs no model.bfloat16"),
+        (_buggy(first="pass"), "The loss has only the digits of bf16"),
+        (_buggy(first="pass", logits="logits.float()"), "The total has only the digits of bf16"),
+        (_mixed(first="model.bfloat16()", last="model.float()"), "autocast needs no"),
+        (_mixed(first="model.bfloat16().float()"), "autocast needs no"),
+        (_mixed(step="optimizer.step(); model.bfloat16().float()"), "are rounded to bf16"),
+        (_mixed(context="torch.enable_grad()"), "logits are torch.float32, not bf16"),
+        (_mixed(inside="loss = F.nll_loss(logits.log_softmax(1), targets)"),
+         "The mean loss over"),
+        (_mixed(total="torch.zeros((), dtype=torch.float16)", value="total.item() / len(batches)"),
+         "The mean loss over"),
+        (_mixed(context="torch.enable_grad()", first="context = "
+                "torch.autocast('cpu', torch.bfloat16); context.__enter__()",
+                last="context.__exit__(None, None, None)"), "around all batches"),
+        (_mixed(number="detach()"), "Return a Python float"),
+        (_mixed(value="total"), "Divide the sum"),
+        (_mixed(step="pass"), "never change"),
+        (_mixed(clear="pass"), "zero_grad is missing"),
+    ],
+}  # fmt: skip
+
+OTHER_RIGHT_ANSWERS = {
+    "find_spacing": [
+        # climbs or descends from 1 by doubling
+        """
+def find_spacing(value, dtype):
+    info, power = torch.finfo(dtype), 1.0
+    while 2 * power <= value:
+        power *= 2
+    while power > value and power > info.smallest_normal:
+        power /= 2
+    return power * info.eps
+""",
+        # from the spacing of Python's own floats
+        """
+def find_spacing(value, dtype):
+    info = torch.finfo(dtype)
+    smallest = info.smallest_normal * info.eps
+    return max(smallest, math.ulp(value) * (info.eps / math.ulp(1.0)))
+""",
+    ],
+    "train_scaled": [
+        # clips the scaled gradient to the scaled norm, and leaves it to step to unscale
+        """
+def train_scaled(model, optimizer, schedule, scaler, batches, max_norm):
+    taken = []
+    for inputs, targets in batches:
+        model.zero_grad()
+        scale = scaler.get_scale()
+        scaler.scale(nn.CrossEntropyLoss()(model(inputs), targets)).backward()
+        norm = nn.utils.clip_grad_norm_(model.parameters(), max_norm * scale)
+        scaler.step(optimizer)
+        scaler.update()
+        taken.append(bool(norm.isfinite()))
+        if taken[-1]:
+            schedule.step()
+    return sum(taken)
+""",
+        # the optimizer tells of each step; clips by hand
+        """
+def train_scaled(model, optimizer, schedule, scaler, batches, max_norm):
+    steps = []
+    hook = optimizer.register_step_post_hook(lambda *_: steps.append(schedule.step()))
+    for inputs, targets in batches:
+        optimizer.zero_grad(set_to_none=False)
+        loss = F.cross_entropy(model(inputs), targets)
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        gradients = [p.grad for p in model.parameters()]
+        norm = torch.cat([gradient.flatten() for gradient in gradients]).norm()
+        if norm > max_norm:
+            for gradient in gradients:
+                gradient.mul_(max_norm / norm)
+        scaler.step(optimizer)
+        scaler.update()
+    hook.remove()
+    return len(steps)
+""",
+    ],
+    "train_mixed": [
+        # the loss outside of autocast, of logits with 32 bits; the step by hand; a mean of tensors
+        """
+def train_mixed(model, batches, lr):
+    losses = []
+    for images, targets in batches:
+        model.zero_grad()
+        with torch.autocast('cpu', torch.bfloat16):
+            logits = model(images.bfloat16())
+        chosen = logits.float().log_softmax(1).gather(1, targets[:, None])
+        (-chosen.mean()).backward()
+        with torch.no_grad():
+            for p in model.parameters():
+                p -= lr * p.grad
+        losses.append(-chosen.mean().detach())
+    return torch.stack(losses).mean().item()
+""",
+        # autocast as a decorator; the optimizer calls the closure
+        """
+def train_mixed(model, batches, lr):
+    @torch.autocast("cpu", dtype=torch.bfloat16)
+    def forward(images):
+        return model(images)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = nn.CrossEntropyLoss()(forward(images).float(), targets)
+        loss.backward()
+        return loss
+
+    optimizer, mean = SGD(model.parameters(), lr), 0.0
+    for count, (images, targets) in enumerate(batches, start=1):
+        mean += (optimizer.step(closure).item() - mean) / count
+    return mean
+""",
+    ],
+}

@@ -29,3 +29,237 @@ def swap_lam(images, targets):
 
 
 FAULTS = [("batch_transform", permute_images_only), ("batch_transform", swap_lam)]
+
+
+# Planted answers of the lesson's exercises.
+EACH = """
+import torch.nn.functional as F
+
+def mix_each(images, targets, lams, permutation, num_classes):
+    soft = F.one_hot(targets, num_classes).to(images.dtype)
+    a, b = {shape}
+    mixed = {mixed}
+    return mixed, {soft}
+"""
+
+CUT = """
+import torch.nn.functional as F
+
+def cut_mix(images, targets, box, permutation, num_classes):
+    top, left, height, width = box
+    {edges}
+    rows, columns = slice(y1, y2), slice(x1, x2)
+    cut = {copy}
+    cut[:, :, rows, columns] = {partner}[:, :, rows, columns]
+    lam = {lam}
+    soft = F.one_hot(targets, num_classes).to(images.dtype)
+    return cut, {soft}
+"""
+
+TRAIN = """
+import torch
+import torch.nn.functional as F
+from torch.distributions import Beta
+
+def train_and_validate(model, train_batches, val_batches, num_classes, alpha, lr=0.1):
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    for images, targets in train_batches:
+        lam = {lam}
+        permutation = torch.randperm(len(images))
+        hard = F.one_hot(targets, num_classes).float()
+        mixed = {mixed}
+        optimizer.zero_grad()
+        F.cross_entropy(model(mixed), {soft}).backward()
+        optimizer.step()
+    total, count = 0.0, 0
+    model.eval()
+    for images, targets in val_batches:
+        {before}
+        loss = F.cross_entropy(model(images), targets)
+        {after}
+        total, count = {add}
+    return total / count
+"""
+
+MIXED = "lam * {0} + (1 - lam) * {0}[permutation]"
+BY_AREA = "1 - max(0, y2 - y1) * max(0, x2 - x1) / (images.shape[2] * images.shape[3])"
+CLIPPED = (
+    "y1, y2 = max(top, 0), max(0, min(top + height, images.shape[2]))\n"
+    "    x1, x2 = max(left, 0), max(0, min(left + width, images.shape[3]))"
+)
+RIGHT_EACH = {
+    "shape": "lams[:, None, None, None], lams[:, None]",
+    "mixed": "a * images + (1 - a) * images[permutation]",
+    "soft": "b * soft + (1 - b) * soft[permutation]",
+}
+RIGHT_CUT = {
+    "edges": CLIPPED,
+    "copy": "images.clone()",
+    "partner": "images[permutation]",
+    "lam": BY_AREA,
+    "soft": MIXED.format("soft"),
+}
+RIGHT_TRAIN = {
+    "lam": "Beta(alpha, alpha).sample().item()",
+    "mixed": MIXED.format("images"),
+    "soft": MIXED.format("hard"),
+    "before": "pass",
+    "after": "loss = loss.detach()",
+    "add": "total + loss.item() * len(images), count + len(images)",
+}
+STEP = "optimizer.zero_grad(); loss.backward(); optimizer.step()"
+SHUFFLED = "images = 0.7 * images + 0.3 * images[torch.arange(len(images)).roll(1)]"
+
+
+def _each(**changed: str) -> str:
+    return EACH.format(**RIGHT_EACH | changed)
+
+
+def _cut(**changed: str) -> str:
+    return CUT.format(**RIGHT_CUT | changed)
+
+
+def _train(**changed: str) -> str:
+    return TRAIN.format(**RIGHT_TRAIN | changed)
+
+
+WRONG_ANSWERS = {
+    "mix_each": [
+        (_each(soft="soft"), "targets are those of the first images alone"),
+        (_each(soft="(1 - b) * soft + b * soft[permutation]"), "swapped in the targets"),
+        (_each(mixed="(1 - a) * images + a * images[permutation]"), "swapped in the images"),
+        (_each(shape="lams, lams[:, None]"), "along the columns|The size of tensor"),
+        (_each(shape="lams.mean(), lams[:, None]"), r"not lams\[i\] of itself"),
+        (_each(shape="lams[:, None, None, None], lams.mean()"), "do not have the shares"),
+        (_each(mixed="a * images + (1 - a[permutation]) * images[permutation]"),
+         r"not lams\[i\] of itself"),
+        (_each(soft="b * soft + b * soft[permutation]"), "does not sum to 1"),
+        (_each(soft="targets"), "Soft targets have the shape"),
+        (_each(mixed="images.mul_(a).add_((1 - a) * images[permutation])"),
+         "changes the images that it is given"),
+    ],
+    "cut_mix": [
+        (_cut(soft="soft"), "targets are those of the first images alone"),
+        (_cut(lam="1 - (" + BY_AREA + ")"), "swapped in the targets"),
+        (_cut(lam="1 - height * width / (images.shape[2] * images.shape[3])"),
+         "count that|do not have the shares"),
+        (_cut(copy="images"), "pastes into the images it is given"),
+        (_cut(partner="images"), "are not those of the partner"),
+        (_cut(edges=CLIPPED.replace("max(0, min(", "(min(").replace("))\n", "))\n")),
+         "are not those of the partner|shares"),
+        (_cut(edges="y1, y2, x1, x2 = top, top + height, left, left + width"),
+         "are not those of the partner|count that|do not have the shares"),
+        (_cut(edges=CLIPPED.replace("shape[2]", "shape[9]").replace("shape[3]", "shape[2]")
+              .replace("shape[9]", "shape[3]")),
+         "are not those of the partner|shares"),
+        (_cut(soft="targets"), "Soft targets have the shape"),
+        (_cut().replace("return cut,", "return"), "Return two tensors"),
+    ],
+    "train_and_validate": [
+        (_train(soft="hard"), "mixed with their partners, and the targets are not"),
+        (_train(soft="(1 - lam) * hard + lam * hard[permutation]"), "swapped between"),
+        (_train(after=STEP), "trains on the validation images"),
+        (_train(before=SHUFFLED), "The validation images are mixed"),
+        (_train(soft="hard", before=SHUFFLED, after=STEP), "trains on the validation images"),
+        (_train(lam="1.0"), "are not mixed"),
+        (_train(lam="torch.rand(()).item() * 0.3"), "does not follow Beta"),
+        (_train(lam="0.5"), "does not follow Beta"),
+        (_train().replace("model.eval()", "pass"), "eval mode"),
+        (_train(add="total, count + 1"), "the mean over all validation images"),
+        (_train(add="total + loss.item(), count + 1"), "the mean over all validation images"),
+        (_train().replace("for images, targets in train_batches", "for images, targets in []"),
+         "Every batch is to be trained on"),
+    ],
+}  # fmt: skip
+
+OTHER_RIGHT_ANSWERS = {
+    "mix_each": [
+        """
+def mix_each(images, targets, lams, permutation, num_classes):
+    hard = torch.eye(num_classes)[targets]
+    swap = lambda x, y, lam: (
+        torch.einsum('n,n...->n...', lam, x) + torch.einsum('n,n...->n...', 1 - lam, y)
+    )
+    return swap(images, images[permutation], lams), swap(hard, hard[permutation], lams)
+""",
+        # image by image
+        """
+def mix_each(images, targets, lams, permutation, num_classes):
+    soft = torch.zeros(len(targets), num_classes)
+    mixed = torch.empty_like(images)
+    for i, (lam, j) in enumerate(zip(lams.tolist(), permutation.tolist())):
+        mixed[i] = torch.lerp(images[j], images[i], lam)
+        soft[i, targets[i]] += lam
+        soft[i, targets[j]] += 1 - lam
+    return mixed, soft
+""",
+    ],
+    "cut_mix": [
+        """
+def cut_mix(images, targets, box, permutation, num_classes):
+    top, left, height, width = box
+    y = torch.arange(images.shape[2])[:, None]
+    x = torch.arange(images.shape[3])
+    inside = (y >= top) & (y < top + height) & (x >= left) & (x < left + width)
+    share = inside.float().mean()
+    hard = torch.eye(num_classes)[targets]
+    return (
+        torch.where(inside, images[permutation], images),
+        (1 - share) * hard + share * hard[permutation],
+    )
+""",
+        # a slice of a range is clipped by itself; the shares are added up class by class
+        """
+def cut_mix(images, targets, box, permutation, num_classes):
+    top, left, height, width = box
+    n, _, h, w = images.shape
+    rows = range(h)[max(top, 0) : max(top + height, 0)]
+    columns = range(w)[max(left, 0) : max(left + width, 0)]
+    cut = images.clone()
+    for row in rows:
+        for column in columns:
+            cut[:, :, row, column] = images[permutation, :, row, column]
+    pasted = torch.full((n, 1), len(rows) * len(columns) / (h * w))
+    soft = torch.zeros(n, num_classes).scatter_(1, targets[:, None], 1 - pasted)
+    return cut, soft.scatter_add_(1, targets[permutation][:, None], pasted)
+""",
+    ],
+    "train_and_validate": [
+        # one loss for each of the two targets; all validation images at once
+        """
+def train_and_validate(model, train_batches, val_batches, num_classes, alpha, lr=0.1):
+    criterion = nn.CrossEntropyLoss()
+    optimizer = torch.optim.SGD(model.train().parameters(), lr)
+    for images, targets in train_batches:
+        lam = np.random.beta(alpha, alpha)
+        partners = np.random.permutation(len(targets))
+        logits = model(images.mul(lam).add(images[partners], alpha=1 - lam))
+        loss = lam * criterion(logits, targets) + (1 - lam) * criterion(logits, targets[partners])
+        model.zero_grad()
+        loss.backward()
+        optimizer.step()
+    with torch.inference_mode():
+        images, targets = map(torch.cat, zip(*val_batches))
+        return float(criterion(model.eval()(images), targets))
+""",
+        # timm mixes, in place: each image with the one at the same place from the end
+        """
+def train_and_validate(model, train_batches, val_batches, num_classes, alpha, lr=0.1):
+    mixup = Mixup(mixup_alpha=alpha, label_smoothing=0.0, num_classes=num_classes)
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    model.train()
+    for batch in train_batches:
+        images, soft = mixup(*batch)
+        loss = -(soft * model(images).log_softmax(dim=1)).sum(dim=1).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    model.eval()
+    losses = []
+    for images, targets in val_batches:
+        with torch.no_grad():
+            losses += F.cross_entropy(model(images), targets, reduction="none").tolist()
+    return np.mean(losses)
+""",
+    ],
+}

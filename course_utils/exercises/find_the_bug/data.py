@@ -94,7 +94,7 @@ def _compare_epochs(orders: list[list[list[int]]], total: int) -> None:
         require(len(different_shares) > 1, SAME_SHARE.format(rank))
 
 
-@checks_exercise
+@checks_exercise()
 @torch.random.fork_rng(devices=[])
 @torch.enable_grad()
 def check_repair_shards(answer: Callable) -> None:
@@ -172,7 +172,7 @@ def _run_workers(answer: Callable, images: np.ndarray) -> list[list[tuple[int, i
     return [_read_shifts(answer, worker) for worker in workers]
 
 
-@checks_exercise
+@checks_exercise()
 @torch.random.fork_rng(devices=[])
 def check_repair_worker(answer: Callable) -> None:
     """``answer(worker)`` yields ``(number, image)``: called as a DataLoader's workers would be."""

@@ -65,7 +65,7 @@ def _compare_accuracy(found: float, hits: Tensor, batch_size: int) -> None:
     require(abs(found - right) < ROUNDING, share)
 
 
-@checks_exercise
+@checks_exercise()
 @torch.random.fork_rng(devices=[])
 @torch.enable_grad()
 def check_repair_accuracy(answer: Callable) -> None:
@@ -89,7 +89,7 @@ def check_repair_accuracy(answer: Callable) -> None:
         _compare_accuracy(float(found), 1 - is_wrong.double(), batch_size)
 
 
-@checks_exercise
+@checks_exercise()
 @torch.random.fork_rng(devices=[])
 @torch.enable_grad()
 def check_repair_smoothing(answer: Callable) -> None:
@@ -177,7 +177,7 @@ def _explain_search(
     require(abs(accuracy - right) < ROUNDING, later)
 
 
-@checks_exercise
+@checks_exercise()
 @torch.random.fork_rng(devices=[])
 @torch.enable_grad()
 def check_repair_search(answer: Callable) -> None:

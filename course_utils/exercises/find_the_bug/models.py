@@ -33,7 +33,7 @@ OTHER_HEAD = "The head is not that of SGD, batch by batch, on the features of va
 OTHER_LOSS = "A loss is not that of its batch before the step."
 
 
-@checks_exercise
+@checks_exercise()
 @torch.random.fork_rng(devices=[])
 @torch.enable_grad()
 def check_repair_probabilities(answer: Callable) -> None:
@@ -100,7 +100,7 @@ def _require_unmoved(backbone: nn.Module, before: dict[str, Tensor]) -> None:
     require(not moved, f"The backbone has no gradient and still moves: {statistics}.")
 
 
-@checks_exercise
+@checks_exercise()
 @torch.random.fork_rng(devices=[])
 @torch.enable_grad()
 def check_repair_probe(answer: Callable) -> None:

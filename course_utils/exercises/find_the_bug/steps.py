@@ -67,7 +67,7 @@ def _explain_learning_rates(found: list[float], planned: list[float], epochs: in
     fail("The rates are as planned, the weights are not: is the gradient each batch's?")
 
 
-@checks_exercise
+@checks_exercise()
 @torch.random.fork_rng(devices=[])
 @torch.enable_grad()
 def check_repair_schedule(answer: Callable) -> None:
@@ -122,7 +122,7 @@ def _explain_accumulation(
     fail(OTHER_ACCUMULATED_STEPS)
 
 
-@checks_exercise
+@checks_exercise()
 @torch.random.fork_rng(devices=[])
 @torch.enable_grad()
 def check_repair_window(answer: Callable) -> None:
@@ -175,7 +175,7 @@ CLIP_FAULTS = {
 }
 
 
-@checks_exercise
+@checks_exercise()
 @torch.random.fork_rng(devices=[])
 @torch.enable_grad()
 def check_repair_scaler(answer: Callable) -> None:

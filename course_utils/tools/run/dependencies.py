@@ -22,6 +22,9 @@ __all__ = [
 ]
 
 PACKAGE = "course_utils"
+# Checks of exercises: all that they leave in a notebook is whether the solution passed, and
+# tests/exercises shows that again after every change. So no training is repeated for a check.
+CHECKS = f"{PACKAGE}.exercises"
 PROVIDERS = {  # distributions of modules that are called otherwise
     "IPython": "ipython",
     "PIL": "pillow",
@@ -148,6 +151,8 @@ def _find_needs(tree: ast.Module, root: Path) -> tuple[set[Path], set[str]]:
     """
     files, others = set(), set()
     for module, name in _find_imports(tree):
+        if module.startswith(CHECKS):
+            continue
         if module.split(".")[0] == PACKAGE:
             files.add(_resolve(module, name, root))
         else:
@@ -173,8 +178,8 @@ def find_modules(trees: Iterable[ast.Module], root: Path) -> tuple[set[Path], se
         root: the folder in which the package lies.
 
     Returns:
-        The files of the package, and the top-level names of all modules that do not come with
-        Python.
+        The files of the package but for checks of exercises, and the top-level names of all
+        modules that do not come with Python.
     """
     found = [_find_needs(tree, root) for tree in trees]
     files = set().union(*(own for own, _ in found))

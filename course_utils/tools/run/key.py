@@ -3,6 +3,7 @@
 That is: the code cells of the lesson (not its prose), the modules of the package that they
 import, also by way of others, the locked versions of the libraries that these import, the data and
 the weights that are read, stored results that the lesson names, profile, data set and first seed.
+Checks of exercises are not in it (see `dependencies.CHECKS`).
 """
 
 import hashlib
@@ -80,8 +81,7 @@ def find_inputs(notebook: nbformat.NotebookNode, config: Config, root: Path = RO
     files, libraries = find_modules(trees, root)
     modules = {path.relative_to(root).as_posix(): path for path in sorted(files)}
     strings = set().union(*map(find_strings, trees))
-    lesson_code = [*trees, *(parse_file(root / x) for x in modules if "/exercises/" in x)]
-    pretrained = any(mentions(tree, "pretrained") for tree in lesson_code)
+    pretrained = any(mentions(tree, "pretrained") for tree in trees)
     prints_source = any(mentions(tree, "getsource") for tree in trees)
     datasets = {config.dataset} | strings & set(NAMED_DATA)
     results = [root / "data" / "results" / name for name in strings if name.endswith(".json")]

@@ -43,6 +43,8 @@ def root(tmp_path):
         '"""Fit."""\nfrom course_utils.data import load\n\n\ndef fit():\n    return load()\n'
     )
     (package / "script.py").write_text("print(1)\n")
+    (package / "exercises").mkdir()
+    (package / "exercises" / "fitting.py").write_text("def check():\n    return 3\n")
     (tmp_path / "requirements.lock").write_text(LOCK)
     for folder, name, content in (
         ("photos", "photos.json", "{}"),
@@ -61,7 +63,11 @@ def write(*sources, prose="Some prose."):
     return nbformat.v4.new_notebook(cells=cells + [nbformat.v4.new_code_cell(s) for s in sources])
 
 
-FITS = "from course_utils.fit import fit\nfit(pretrained=True)"
+FITS = (
+    "from course_utils.exercises import fitting as checks\n"
+    "from course_utils.fit import fit\n"
+    "fit(pretrained=True)"
+)
 LESSONS = {
     "fits": write(FITS),
     "draws": write("from course_utils.data import draw\ndraw()"),
@@ -88,6 +94,7 @@ def replace_in(root, path, old, new):
         ("course_utils/data/far.py", "return 1", "return 3", {"fits", "writes a script"}),
         ("course_utils/data/other.py", "return 2", "return 3", {"draws"}),
         ("course_utils/script.py", "print(1)", "print(2)", {"starts a script"}),
+        ("course_utils/exercises/fitting.py", "return 3", "return 4", set()),
         ("requirements.lock", "torch==2.0", "torch==2.1", {"fits", "writes a script"}),
         ("requirements.lock", "torch==2.5", "torch==2.6", {"fits", "writes a script"}),
         ("requirements.lock", "peft==3.0", "peft==3.1", {"draws"}),
@@ -173,19 +180,16 @@ def test_magics_count_and_other_languages_are_read_as_text():
 
 
 def test_what_a_real_lesson_needs():
-    """A closure by hand: 09 writes scripts that import, 03 alone needs peft and its checks."""
+    """A closure by hand: 09 writes scripts that import, 03 alone needs peft."""
     inputs = {x.name[:2]: find_inputs(x.read(), CONFIG) for x in find_lessons()}
     modules = {number: set(found["modules"]) for number, found in inputs.items()}
     assert "peft" in inputs["03"]["libraries"]
     assert "peft" not in inputs["01"]["libraries"]
-    of_lora = {n for n, found in modules.items() if "course_utils/exercises/lora.py" in found}
-    assert of_lora == {"03"}
+    outside = ("course_utils/tools", "course_utils/exercises")
+    assert not any(path.startswith(outside) for found in modules.values() for path in found)
     assert "course_utils/training/torchrun.py" in modules["09"]
     assert "course_utils/data/dali.py" in modules["11"]
     assert "course_utils/data/dali.py" not in modules["01"]
-    assert not any(
-        path.startswith("course_utils/tools") for found in modules.values() for path in found
-    )
 
 
 def test_packages_only_re_export():

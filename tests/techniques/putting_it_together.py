@@ -1,7 +1,4 @@
-"""Planted answers of lesson 12: each wrong one must be rejected, in words that name its fault.
-
-Exercise (its ``grade_id``) to a list of ``(source, part of the expected sentence)``.
-"""
+"""Putting it together: planted answers of the lesson's exercises."""
 
 SPEED = "def speed_up(shares, factors):\n    {body}\n"
 PARTS = "sum(s / f for s, f in zip(shares, factors))"

@@ -1,8 +1,4 @@
-"""Planted answers of lesson 90: each wrong one must be rejected, in words that name its fault.
-
-Exercise (its ``grade_id``) to a list of ``(source, part of the expected sentence)``; the first is
-the colleague's script. They see what a solution sees: the names of the lesson's import cell.
-"""
+"""Find the bug: planted answers of the lesson's exercises."""
 
 SCHEDULE = """
 def repair_schedule(model, batches, epochs, peak_lr):

@@ -1,7 +1,4 @@
-"""Planted answers of lesson 01: each wrong one must be rejected, in words that name its fault.
-
-Exercise (its ``grade_id``) to a list of ``(source, part of the expected sentence)``.
-"""
+"""The baseline: planted answers of the lesson's exercises."""
 
 INTERVAL = """
 import numpy as np
