@@ -16,7 +16,6 @@ from course_utils.files import ROOT
 from course_utils.tools.run.lessons import (
     MEAN_BUDGET_S,
     find_lessons,
-    format_lesson_map,
     select_lessons,
 )
 from course_utils.tools.teach import commands
@@ -67,16 +66,12 @@ def doctor() -> None:
 
 @app.command("list")
 def list_lessons(
-    markdown: Annotated[bool, typer.Option(help="print the README's table")] = False,
     stale: Annotated[bool, typer.Option(help="only those whose stored outputs are stale")] = False,
 ) -> None:
     """The lessons, with a student's minutes, and the time and memory an execution takes."""
     lessons = find_lessons()
     if stale:
         _list_stale(lessons)
-        return
-    if markdown:
-        print(format_lesson_map(lessons))
         return
     names = Column("lesson", no_wrap=True)
     columns = ("question", "seam", "minutes", "budget (s)", "took (s)", "held (MB)")
@@ -271,24 +266,25 @@ def run(
 def report(
     profile: Profile = "",
     build: Build = DEFAULT_BUILD,
-    readme: Annotated[
-        bool, typer.Option(help="put the results in data/results/ into README.md instead")
-    ] = False,
 ) -> None:
     """Turn course.json into one self-contained page."""
-    if readme:
-        from course_utils.results import RESULTS
-        from course_utils.tools.report.readme import update_readme
-
-        update_readme(ROOT / "README.md", find_lessons(), RESULTS)
-        console.print(f"results: {ROOT / 'README.md'}", soft_wrap=True)
-        return
-
     from course_utils.config import load_config
     from course_utils.tools.report.report import write_report
 
     page = write_report(build.resolve() / load_config(profile).profile)
     console.print(f"report: {page}", soft_wrap=True)
+
+
+@app.command()
+def sync() -> None:
+    """Write README's tables, and each lesson's links to its neighbours, from the lessons."""
+    from course_utils.tools.report.sync import sync_course
+
+    changed = sync_course(ROOT, find_lessons())
+    for path in changed:
+        console.print(f"written: {path}", soft_wrap=True)
+    if not changed:
+        console.print("README and lessons are as they should be")
 
 
 @app.command("pretrain")

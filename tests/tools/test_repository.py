@@ -14,7 +14,6 @@ from packaging.utils import canonicalize_name
 
 from course_utils.environment import read_lock
 from course_utils.files import ROOT
-from course_utils.tools.run.lessons import find_lessons, format_lesson_map
 from tests.conftest import find_notebooks
 
 MODULES = sorted((ROOT / "course_utils").rglob("*.py"))
@@ -111,11 +110,6 @@ def test_conda_environment_has_the_same_pins(monkeypatch):
     assert {name: f"=={pins[name]}" for name in wanted if name in pins} == {
         name: pin for name, pin in listed.items() if name in pins
     }
-
-
-def test_readme_map_is_that_of_the_notebooks():
-    readme = (ROOT / "README.md").read_text()
-    assert format_lesson_map(find_lessons()) in readme, "paste the output of course list --markdown"
 
 
 def test_no_package_index_is_named():

@@ -1,18 +1,16 @@
-"""``course report --readme``: the README's table of results, made from ``data/results``.
+"""The README's table of results, made from ``data/results``; ``course sync`` puts it there.
 
 What it shows of a lesson stands in the ``headline`` of its metadata, a list of
 ``{"comparison": …, "arm": …}`` (the arm against the comparison's first one) and
 ``{"claim": "its text"}``, each with a ``"label"`` where these names do not say enough.
 """
 
-import re
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
 from course_utils.data.shape_outlines import SHAPE_SETS
 from course_utils.errors import CourseError
-from course_utils.files import write_atomically
 from course_utils.measure.paired import paired_difference
 from course_utils.results import (
     LessonResult,
@@ -24,10 +22,8 @@ from course_utils.results import (
 )
 from course_utils.tools.run.lessons import Lesson, escape_cell
 
-__all__ = ["format_race", "format_section", "replace_section", "update_readme"]
+__all__ = ["format_headlines", "format_race", "format_section", "read_result_sets"]
 
-BEGIN = "<!-- results: course report --readme -->"
-END = "<!-- end of results -->"
 RACE = "time_to_accuracy_2cores.json"  # by benchmarks/time_to_accuracy.py
 NONE_YET = (
     "No results are kept yet: `course run --profile quick --save-results quick_shapes_2cores` "
@@ -148,25 +144,3 @@ def format_section(lessons: Sequence[Lesson], folder: Path) -> str:
     section = format_headlines(lessons, read_result_sets(folder))
     race = folder / RACE
     return f"{section}\n\n{format_race(read_file(race))}" if race.exists() else section
-
-
-def replace_section(text: str, section: str) -> str:
-    """The README's ``text`` with ``section`` between the two markers.
-
-    Raises:
-        CourseError: the markers are not there.
-    """
-    between = re.compile(f"(?<={re.escape(BEGIN)}\n).*?(?={re.escape(END)})", re.DOTALL)
-    if not between.search(text):
-        raise CourseError(f"the README has no lines {BEGIN} and {END}: put them around its table")
-    return between.sub(lambda _: f"{section}\n", text, count=1)
-
-
-def update_readme(readme: Path, lessons: Sequence[Lesson], folder: Path) -> None:
-    """Put the table that the results in ``folder`` give into the file ``readme``.
-
-    Raises:
-        CourseError: as the functions above.
-    """
-    section = format_section(lessons, folder)
-    write_atomically(readme, replace_section(readme.read_text(encoding="utf-8"), section))

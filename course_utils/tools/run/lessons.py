@@ -18,7 +18,6 @@ __all__ = [
     "Lesson",
     "escape_cell",
     "find_lessons",
-    "format_lesson_map",
     "select_lessons",
 ]
 
@@ -108,14 +107,3 @@ def select_lessons(wanted: Sequence[str], lessons: Sequence[Lesson]) -> list[Les
 def escape_cell(text: str) -> str:
     """A text as it stands in one cell of a table in Markdown."""
     return text.replace("|", r"\|").replace("<", "&lt;").replace("*", r"\*")
-
-
-def format_lesson_map(lessons: Sequence[Lesson]) -> str:
-    """The README's table of lessons, in Markdown."""
-    rows = ["| lesson | question | technique | seam | minutes |", "|---|---|---|---|---|"]
-    rows += [
-        f"| [{x.name}](notebooks/{x.path.name}) | {x.question} | {x.technique} | {x.seam} "
-        f"| {x.minutes} |"
-        for x in lessons
-    ]
-    return "\n".join(rows)

@@ -4,23 +4,15 @@ import json
 import pytest
 
 from course_utils.errors import CourseError
-from course_utils.results import RESULTS
 from course_utils.tools.report.readme import (
-    BEGIN,
-    END,
     RACE,
     format_headlines,
     format_race,
     format_section,
     read_result_sets,
-    replace_section,
-    update_readme,
 )
 from course_utils.tools.run.lessons import find_lessons
-from tests.conftest import ROOT
 from tests.tools.run.test_save_results import collect, make_lesson
-
-README = f"# Title\n{BEGIN}\nold\n{END}\nrest\n"
 
 
 @pytest.fixture
@@ -39,12 +31,6 @@ def results(tmp_path):
 def rows(lesson, headline, *sets):
     table = format_headlines([dataclasses.replace(lesson, headline=[headline])], sets)
     return [line for line in table.splitlines() if "01_a" in line and line.startswith("|")]
-
-
-def test_readme_shows_the_results_that_are_kept():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    section = format_section(find_lessons(), RESULTS)
-    assert replace_section(readme, section) == readme, "run course report --readme"
 
 
 def test_every_lesson_has_a_headline():
@@ -143,18 +129,3 @@ def test_the_race_is_told_in_a_sentence_behind_the_table(tmp_path, lesson, resul
     (tmp_path / "some.json").write_text(json.dumps(results))
     table = format_headlines([lesson], [results])
     assert format_section([lesson], tmp_path) == f"{table}\n\n{sentence}"
-
-
-def test_the_readme_changes_between_the_markers_only(tmp_path, lesson, results):
-    readme = tmp_path / "README.md"
-    readme.write_text(README)
-    (tmp_path / "some.json").write_text(json.dumps(results))
-    update_readme(readme, [lesson], tmp_path)
-    section = format_headlines([lesson], [results])
-    assert readme.read_text() == f"# Title\n{BEGIN}\n{section}\n{END}\nrest\n"
-    update_readme(readme, [lesson], tmp_path)
-    assert readme.read_text() == f"# Title\n{BEGIN}\n{section}\n{END}\nrest\n"
-    readme.write_text("# Title\n")
-    with pytest.raises(CourseError, match="the README has no lines"):
-        update_readme(readme, [lesson], tmp_path)
-    assert readme.read_text() == "# Title\n"

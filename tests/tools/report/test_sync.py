@@ -1,0 +1,109 @@
+"""What is made from the lessons is up to date, and made so that nothing else changes."""
+
+import json
+import shutil
+
+import nbformat
+import pytest
+
+from course_utils.errors import CourseError
+from course_utils.files import ROOT
+from course_utils.tools.report.sync import (
+    format_lesson_map,
+    link_lessons,
+    list_changes,
+    replace_section,
+    set_navigation,
+    sync_course,
+)
+from course_utils.tools.run.lessons import find_lessons
+
+README = """# Title
+<!-- lessons: course sync -->
+old
+<!-- end of lessons -->
+between
+<!-- results: course sync -->
+<!-- end of results -->
+rest
+"""
+
+
+def test_readme_and_lessons_are_as_course_sync_makes_them():
+    assert not list_changes(ROOT, find_lessons()), "run course sync"
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A copy of the first four lessons, with a README and without results."""
+    (tmp_path / "notebooks").mkdir()
+    for lesson in find_lessons()[:4]:
+        shutil.copy(lesson.path, tmp_path / "notebooks")
+    (tmp_path / "README.md").write_text(README)
+    sync_course(tmp_path, read_lessons(tmp_path))
+    return tmp_path
+
+
+def read_lessons(root):
+    return find_lessons(root / "notebooks")
+
+
+def read_last_lines(root):
+    return [lesson.read().cells[-1].source.splitlines()[-1] for lesson in read_lessons(root)]
+
+
+def test_a_new_lesson_is_linked_from_its_neighbours_and_the_readme(root):
+    new = nbformat.read(root / "notebooks" / "01_baseline.ipynb", as_version=4)
+    new.cells[0].source = "# 02 · Smoothed losses: a toy"
+    new.cells[-1].source = "## Recap and sources\n\nNothing leads back."
+    nbformat.write(new, root / "notebooks" / "02_a_toy.ipynb")
+    changed = sync_course(root, read_lessons(root))
+    names = [path.name for path in changed]
+    assert names == ["README.md", "01_baseline.ipynb", "02_a_toy.ipynb", "02_freezing.ipynb"]
+    assert [line.split(" · Next: ")[0] for line in read_last_lines(root)[1:]] == [
+        "Back: [00 · Start here](00_start_here.ipynb)",
+        "Back: [01 · The baseline](01_baseline.ipynb)",
+        "Back: [02 · Smoothed losses](02_a_toy.ipynb)",
+        "Back: [02 · Freezing](02_freezing.ipynb)",
+    ]
+    assert read_last_lines(root)[1].endswith("Next: [02 · Smoothed losses](02_a_toy.ipynb)")
+    assert "Next: a project of your own" in read_last_lines(root)[-1]
+    assert format_lesson_map(read_lessons(root)) in (root / "README.md").read_text()
+    assert sync_course(root, read_lessons(root)) == []
+
+
+def test_only_the_line_changes_in_a_notebook(root):
+    path = root / "notebooks" / "02_freezing.ipynb"
+    right = path.read_text()
+    path.write_text(right.replace("Next: [03", "Next: [30"))
+    assert path.read_text() != right
+    assert sync_course(root, read_lessons(root)) == [path]
+    assert path.read_text() == right
+
+
+def test_an_older_line_is_replaced_once():
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("Recap.")])
+    for line in ("Back: a · Next: b", "Back: c · Next: d", "Back: c · Next: d"):
+        set_navigation(notebook, line)
+    assert notebook.cells[-1].source == "Recap.\n\nBack: c · Next: d"
+
+
+def test_the_readme_changes_between_the_markers_only():
+    once = replace_section(README, "lessons", "new")
+    assert once == README.replace("old\n", "new\n")
+    assert replace_section(once, "lessons", "new") == once
+    with pytest.raises(CourseError, match="the README has no lines <!-- lessons: course sync -->"):
+        replace_section("# Title\n", "lessons", "new")
+
+
+def test_a_lesson_without_a_title_is_named_and_nothing_is_written(root):
+    path = root / "notebooks" / "02_freezing.ipynb"
+    notebook = json.loads(path.read_text())
+    notebook["cells"][0]["source"] = ["Freezing"]
+    path.write_text(json.dumps(notebook))
+    before = {file: file.read_bytes() for file in root.rglob("*.*")}
+    with pytest.raises(CourseError, match="02_freezing: begin its first cell with a title"):
+        link_lessons(read_lessons(root))
+    with pytest.raises(CourseError, match="02_freezing"):
+        sync_course(root, read_lessons(root))
+    assert {file: file.read_bytes() for file in root.rglob("*.*")} == before
