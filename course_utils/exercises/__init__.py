@@ -1,9 +1,16 @@
 """Checks of the exercises: one module a lesson, one function an exercise.
 
 A check calls the student's function on random inputs, compares it with an oracle and either
-prints that it passed or raises `CheckFailed` with one sentence on what is wrong.
+prints that it passed or raises `CheckFailed` with one sentence on what is wrong. A check of a few
+lines may stand in its cell of the lesson instead; the names here are what it needs.
 """
 
-from course_utils.exercises.checking import CheckFailed
+from course_utils.exercises.checking import (
+    CheckFailed,
+    checks_exercise,
+    diagnose,
+    fail,
+    require,
+)
 
-__all__ = ["CheckFailed"]
+__all__ = ["CheckFailed", "checks_exercise", "diagnose", "fail", "require"]
