@@ -85,7 +85,7 @@ def _is_near(found: object, expected: object, tolerance: float) -> bool:
 
 
 def _as_tensor(value: Any) -> Tensor:
-    return torch.as_tensor(value).detach().double()
+    return torch.as_tensor(value, dtype=torch.float64).detach()
 
 
 class ExerciseCheck:
