@@ -3,12 +3,14 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import partial
 from numbers import Real
+from statistics import fmean
+from typing import Any
 
 import numpy as np
 
-from course_utils.exercises.checking import checks_exercise, fail, require
+from course_utils.exercises.checking import Faults, checks_exercise, diagnose, fail, require
 
 __all__ = ["check_pareto_front", "check_speed_up", "check_study"]
 
@@ -22,36 +24,46 @@ SPEED_UPS: tuple[tuple[tuple[float, ...], tuple[float, ...]], ...] = (
 )
 
 
-def _mistaken_speed_ups(shares: Sequence[float], factors: Sequence[float]) -> dict[str, float]:
-    """What usual mistakes make of the speed-up; each sentence names the fix."""
-    pairs = list(zip(shares, factors, strict=True))
-    rest = 1 - sum(shares)  # the share of the time that stays as it was
-    new_time = sum(share / factor for share, factor in pairs)  # of the parts that are faster
-    multiplied = sum(share * factor for share, factor in pairs)
-    return {
-        "The rest is forgotten, though it takes what it took.": 1 / new_time if new_time else 1.0,
-        "That is the new time: the speed-up is the old time over it.": new_time + rest,
-        "Times add up, speeds do not: divide each share by its factor.": rest + multiplied,
-        "Factors multiply only where each speeds up the whole step.": math.prod(factors),
-        "One fast part does not make the whole as fast.": max(factors, default=1.0),
-        "The rest counts as gained: it still takes its time.": new_time,
-    }
+def _speed_up(shares: Sequence[float], factors: Sequence[float]) -> float:
+    """The oracle: the rest takes the time that it took."""
+    return 1 / (1 - sum(shares) + sum(np.divide(shares, factors)))
 
 
-@checks_exercise()
+# fmt: off
+SPEED_UP_FAULTS: Faults = (
+    ("The rest is forgotten, though it takes what it took.",
+     lambda shares, factors: 1 / sum(np.divide(shares, factors)) if shares else 1.0),
+    ("That is the new time: the speed-up is the old time over it.",
+     lambda shares, factors: 1 / _speed_up(shares, factors)),
+    ("Times add up, speeds do not: divide each share by its factor.",
+     lambda shares, factors: 1 - sum(shares) + np.dot(shares, factors)),
+    ("Factors multiply only where each speeds up the whole step.",
+     lambda shares, factors: math.prod(factors)),
+    ("One fast part does not make the whole as fast.",
+     lambda shares, factors: max(factors, default=1.0)),
+    ("The rest counts as gained: it still takes its time.",
+     lambda shares, factors: sum(np.divide(shares, factors))),
+)
+# fmt: on
+
+
+@checks_exercise(faults=SPEED_UP_FAULTS)
 def check_speed_up(answer: Callable) -> None:
     """``answer(shares, factors)``: the old time of a step over the new one."""
     for shares, factors in SPEED_UPS:
-        case = f"shares {list(shares)}, factors {list(factors)}"
+        case = f"shares {list(shares)}, factors {list(factors)}:"
         found = answer(list(shares), list(factors))
-        require(isinstance(found, Real), f"{case}: return a number, not {found!r}.")
-        rest = 1 - sum(shares)
-        new_time = rest + sum(share / factor for share, factor in zip(shares, factors, strict=True))
-        if math.isclose(found, 1 / new_time, rel_tol=1e-9):
-            continue
-        for sentence, value in _mistaken_speed_ups(shares, factors).items():
-            require(not math.isclose(found, value, rel_tol=1e-9), f"{case}: {sentence}")
-        fail(f"{case}: the step is {1 / new_time:.3g} times as fast, not {found:.3g}.")
+        require(isinstance(found, Real), f"{case} return a number, not {found!r}.")
+        right = _speed_up(shares, factors)
+        diagnose(
+            np.float64(found),
+            lambda other: np.float64(other(shares, factors)),  # noqa: B023
+            _speed_up,
+            SPEED_UP_FAULTS,
+            f"the step is {right:.3g} times as fast, not {found:.3g}.",
+            case=case,
+            tolerance=1e-9,
+        )
 
 
 # recipes, their front, and what the case is about
@@ -103,140 +115,160 @@ def check_pareto_front(answer: Callable) -> None:
         fail(f"{about} {case}")
 
 
-@dataclass(frozen=True)
-class _Looks:
-    """What an answer did, in order."""
+SEEDS = (3, 5, 4)
+# arm to the accuracies for these seeds, on validation and on test
+Table = dict[str, tuple[tuple[float, ...], tuple[float, ...]]]
+STUDIES: tuple[Table, ...] = (
+    {  # the best mean on validation is neither the best single model nor the best on test
+        "plain": ((0.50, 0.70, 0.60), (0.52, 0.66, 0.61)),
+        "steady": ((0.58, 0.80, 0.75), (0.64, 0.75, 0.70)),
+        "middling": ((0.30, 0.79, 0.77), (0.30, 0.70, 0.70)),
+        "even": ((0.62, 0.62, 0.79), (0.60, 0.63, 0.66)),
+        "lucky": ((0.55, 0.90, 0.58), (0.60, 0.85, 0.55)),
+        "flattered": ((0.60, 0.61, 0.62), (0.90, 0.91, 0.92)),
+    },
+    {  # equal means: the first
+        "first": ((0.8, 0.8, 0.8), (0.7, 0.9, 0.8)),
+        "same": ((0.8, 0.8, 0.8), (0.9, 0.9, 0.9)),
+    },
+    {"only": ((0.4, 0.5, 0.6), (0.3, 0.5, 0.4))},  # the baseline itself
+)
 
-    trained: list[tuple[str, int]]  # arm and seed of each training
-    tested: list[tuple[str, int]]  # of each look at the test split
-    trained_before: list[int]  # how many trainings came before each of these looks
+
+class _Case:
+    """A table to choose from, and what an answer did with it, in order."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.trained: list[tuple[str, int]] = []  # arm and seed of each training
+        self.tested: list[tuple[str, int]] = []  # of each look at the test split
+        self.trained_before: list[int] = []  # how many trainings came before each of these looks
+
+    def run(self, answer: Callable) -> Any:
+        """What the answer returns."""
+        return answer(self.train, list(self.table), list(SEEDS))
+
+    def train(self, arm: str, seed: int) -> "_Model":
+        require(arm in self.table, f"There is no arm {arm!r} to train.")
+        require(seed in SEEDS, f"{arm} was trained at the seed {seed}: use the same for each arm.")
+        self.trained.append((arm, seed))
+        return _Model(self, arm, seed)
 
 
 class _Model:
     """Stands in for a trained model: writes down when its test split is opened."""
 
-    def __init__(self, looks: _Looks, arm: str, seed: int, val: float, tested: float) -> None:
-        self.val = val
-        self._looks = looks
+    def __init__(self, case: _Case, arm: str, seed: int) -> None:
+        val, tested = case.table[arm]
+        place = SEEDS.index(seed)
+        self.val = val[place]
+        self._tested = tested[place]
+        self._case = case
         self._key = (arm, seed)
-        self._tested = tested
 
     def test(self) -> float:
-        self._looks.tested.append(self._key)
-        self._looks.trained_before.append(len(self._looks.trained))
+        self._case.tested.append(self._key)
+        self._case.trained_before.append(len(self._case.trained))
         return self._tested
 
 
-SEEDS = (3, 5, 4)
-# arm to the accuracies for these seeds, on validation and on test
-Table = dict[str, tuple[tuple[float, ...], tuple[float, ...]]]
-# a table, and the arm to choose
-STUDIES: tuple[tuple[Table, str], ...] = (
-    (  # the best mean on validation is neither the best single model nor the best on test
-        {
-            "plain": ((0.50, 0.70, 0.60), (0.52, 0.66, 0.61)),
-            "steady": ((0.58, 0.80, 0.75), (0.64, 0.75, 0.70)),
-            "middling": ((0.30, 0.79, 0.77), (0.30, 0.70, 0.70)),
-            "even": ((0.62, 0.62, 0.79), (0.60, 0.63, 0.66)),
-            "lucky": ((0.55, 0.90, 0.58), (0.60, 0.85, 0.55)),
-            "flattered": ((0.60, 0.61, 0.62), (0.90, 0.91, 0.92)),
-        },
-        "steady",
-    ),
-    (  # equal means: the first
-        {
-            "first": ((0.8, 0.8, 0.8), (0.7, 0.9, 0.8)),
-            "same": ((0.8, 0.8, 0.8), (0.9, 0.9, 0.9)),
-        },
-        "first",
-    ),
-    ({"only": ((0.4, 0.5, 0.6), (0.3, 0.5, 0.4))}, "only"),  # the baseline itself
+def _average_val(models: list[_Model]) -> float:
+    return fmean(model.val for model in models)
+
+
+def _study(
+    train: Callable[[str, int], _Model],
+    arms: list[str],
+    seeds: list[int],
+    choose: Callable = max,
+    rate: Callable[[list[_Model]], float] = _average_val,
+    subtract: Callable = np.subtract,
+) -> tuple[str, list[float]]:
+    """The oracle, unless it is given another way to choose, to rate or to subtract."""
+    models = {arm: [train(arm, seed) for seed in seeds] for arm in arms}
+    chosen = choose(arms, key=lambda arm: rate(models[arm]))
+    tested = {arm: [model.test() for model in models[arm]] for arm in {chosen, arms[0]}}
+    return chosen, list(subtract(tested[chosen], tested[arms[0]]))
+
+
+UNPAIRED = "Subtract from each model the baseline of its own seed."
+
+# fmt: off
+CHOICE_FAULTS: Faults = (
+    ("Of equal arms the first is chosen.",
+     partial(_study, choose=lambda arms, key: max(arms[::-1], key=key))),
+    ("Its test accuracy chose it: choose on validation.",
+     partial(_study, rate=lambda models: fmean(m.test() for m in models))),
+    ("Its best seed chose it: the mean over the seeds should.",
+     partial(_study, rate=lambda models: max(m.val for m in models))),
+    ("A single seed chose it: the mean over the seeds should.",
+     partial(_study, rate=lambda models: min(m.val for m in models))),
 )
+GAIN_FAULTS: Faults = (
+    ("The sign is turned round: chosen minus baseline.",
+     partial(_study, subtract=lambda chosen, base: np.subtract(base, chosen))),
+    # one number of the baseline for all seeds
+    (UNPAIRED, partial(_study, subtract=lambda chosen, base: np.subtract(chosen, min(base)))),
+    (UNPAIRED, partial(_study, subtract=lambda chosen, base: np.subtract(chosen, max(base)))),
+    (UNPAIRED, partial(_study, subtract=lambda chosen, base: np.subtract(chosen, np.mean(base)))),
+)
+# fmt: on
 
 
-@checks_exercise()
+@checks_exercise(faults=(*CHOICE_FAULTS, *GAIN_FAULTS))
 def check_study(answer: Callable) -> None:
     """``answer(train, arms, seeds) -> (chosen arm, gains on the test split, one a seed)``."""
-    for table, expected in STUDIES:
-        _check_one_study(answer, table, expected)
+    for table in STUDIES:
+        _check_one_study(answer, table)
 
 
-def _check_one_study(answer: Callable, table: Table, expected: str) -> None:
-    looks = _Looks([], [], [])
-
-    def train(arm: str, seed: int) -> _Model:
-        require(arm in table, f"There is no arm {arm!r} to train.")
-        require(seed in SEEDS, f"{arm} was trained at the seed {seed}: use the same for each arm.")
-        looks.trained.append((arm, seed))
-        val, tested = table[arm]
-        place = SEEDS.index(seed)
-        return _Model(looks, arm, seed, val[place], tested[place])
-
-    found = answer(train, list(table), list(SEEDS))
+def _check_one_study(answer: Callable, table: Table) -> None:
+    case = _Case(table)
+    found = case.run(answer)
     require(isinstance(found, tuple) and len(found) == 2, "Return two things: the arm, its gains.")
     chosen, gains = found
-    trained = Counter(looks.trained)
+    trained = Counter(case.trained)
     for arm in table:
         counts = [trained[arm, seed] for seed in SEEDS]
         require(all(counts), f"{arm} was not trained at every seed.")
         require(max(counts) == 1, f"{arm} was trained {max(counts)} times at one seed: once each.")
-    _require_choice(table, chosen, expected)
-    base = next(iter(table))
-    _require_looks(looks, (chosen, base))
-    _, tested_chosen = table[chosen]
-    _, tested_base = table[base]
-    _require_gains(gains, tested_chosen, tested_base)
+    require(chosen in table, f"{chosen!r} is no arm.")
+    expected, right_gains = _Case(table).run(_study)
+    arms = list(table)
+    diagnose(
+        arms.index(chosen),
+        lambda other: arms.index(_Case(table).run(other)[0]),
+        _study,
+        CHOICE_FAULTS,
+        f"The highest mean on validation is that of {expected}.",
+        case=f"{chosen} was chosen, not {expected}.",
+    )
+    _require_looks(case, (chosen, arms[0]))
+    _require_gains(table, gains, right_gains)
 
 
-def _require_looks(looks: _Looks, needed: tuple[str, str]) -> None:
+def _require_looks(case: _Case, needed: tuple[str, str]) -> None:
     """The test split is opened once for each model of the two arms, after all trainings."""
-    opened = Counter(looks.tested)
+    opened = Counter(case.tested)
     for arm, _ in opened:
         why = f"The test split was opened for {arm}: only the chosen arm and the baseline need it."
         require(arm in needed, why)
     require(max(opened.values(), default=0) <= 1, "The test split was opened twice for one model.")
-    early = any(number < len(looks.trained) for number in looks.trained_before)
+    early = any(number < len(case.trained) for number in case.trained_before)
     require(not early, "The test split was opened before the choice: train everything first.")
 
 
-def _require_choice(table: Table, chosen: str, expected: str) -> None:
-    """Fail, in the words of the wrong way to choose, unless ``expected`` was chosen."""
-    if chosen == expected:
-        return
-    require(chosen in table, f"{chosen!r} is no arm.")
-    means = {arm: np.mean(val) for arm, (val, _) in table.items()}
-    equal = np.isclose(means[chosen], means[expected])
-    require(not equal, f"Of equal arms the first is chosen: {expected}.")
-    # sentence to what is made largest
-    faults: dict[str, dict[str, float]] = {
-        "Its test accuracy chose it: choose on validation.": {
-            arm: float(np.mean(tested)) for arm, (_, tested) in table.items()
-        },
-        "Its best seed chose it: the mean over the seeds should.": {
-            arm: max(val) for arm, (val, _) in table.items()
-        },
-        "A single seed chose it: the mean over the seeds should.": {
-            arm: min(val) for arm, (val, _) in table.items()
-        },
-    }
-    for sentence, values in faults.items():
-        picked = max(table, key=values.__getitem__)
-        require(picked != chosen, f"{chosen} was chosen, not {expected}. {sentence}")
-    fail(f"{chosen} was chosen, but {expected} has the highest mean on validation.")
-
-
-def _require_gains(gains: object, chosen: Sequence[float], base: Sequence[float]) -> None:
-    """``chosen`` and ``base``: test accuracies in the order of the seeds."""
+def _require_gains(table: Table, gains: object, right: list[float]) -> None:
+    """``right``: those of the oracle, one a seed."""
     if not isinstance(gains, list):
         fail(f"The gains are a list, not {type(gains).__name__}.")
     require(len(gains) == len(SEEDS), f"{len(SEEDS)} seeds have as many gains, not {len(gains)}.")
-    right = np.subtract(chosen, base)  # (seeds,)
-    if np.allclose(gains, right, atol=1e-9):
-        return
-    require(not np.allclose(gains, -right), "The sign is turned round: chosen minus baseline.")
-    require(not np.allclose(np.sort(gains), np.sort(right)), "The gains are not in seed order.")
-    # One number of the baseline for all seeds.
-    for number in (min(base), max(base), np.mean(base)):
-        unpaired = np.allclose(gains, np.subtract(chosen, number))
-        require(not unpaired, "Subtract from each model the baseline of its own seed.")
-    fail(f"The gains should be {right.round(3).tolist()}, not {gains}.")
+    ordered = np.allclose(gains, right) or not np.allclose(np.sort(gains), np.sort(right))
+    require(ordered, "The gains are not in seed order.")
+    diagnose(
+        gains,
+        lambda other: _Case(table).run(other)[1],
+        _study,
+        GAIN_FAULTS,
+        f"The gains should be {np.round(right, 3).tolist()}, not {gains}.",
+    )

@@ -50,14 +50,7 @@ FORWARD = "loss = F.cross_entropy(model(images), targets)"
 
 WRONG_ANSWERS = {
     "paired_interval": [
-        (_interval("stats.t.ppf(0.975, 2 * n - 2) * np.sqrt((np.var(baseline, ddof=1) "
-                   "+ np.var(treated, ddof=1)) / n)"), "unpaired samples"),
-        (_interval("1.96 * d.std(ddof=1) / np.sqrt(n)"), "normal quantile"),
-        (_interval(f"{T} * d.std() / np.sqrt(n)"), "ddof=1"),
-        (_interval("stats.t.ppf(0.95, n - 1) * d.std(ddof=1) / np.sqrt(n)"), "so 0.975"),
-        (_interval("stats.t.ppf(0.975, n) * d.std(ddof=1) / np.sqrt(n)"), "n − 1 are left"),
         (_interval("stats.t.ppf(0.995, n - 1) * d.std(ddof=1) / np.sqrt(n)"), "too wide"),
-        (_interval(f"{T} * d.std(ddof=1)"), "divide by √n"),
         (_interval(f"-{T} * d.std(ddof=1) / np.sqrt(n)"), "lower edge comes first"),
         (INTERVAL.format(body="pass"), "Return two numbers"),
         (_interval(f"{T} * d.std(ddof=1) / np.sqrt(n)", "np.asarray(baseline) - treated"),
@@ -66,10 +59,6 @@ WRONG_ANSWERS = {
         (INTERVAL.format(body="return 0.0, 1.0"), "middle"),
     ],
     "evaluate": [
-        (_evaluate("model.eval()", "losses = [F.cross_entropy(model(x), y).item() "
-                   "for x, y in batches]", "model.train()", "return sum(losses) / len(losses)"),
-         "each image "
-         "counts once"),
         (_evaluate("pass"), "is there a return"),
         (_evaluate(START, "model.eval()", LOOP, "    logits = model(images).softmax(1)",
                    "    total += F.cross_entropy(logits, targets, reduction='sum').item()", COUNT,

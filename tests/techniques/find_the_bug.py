@@ -29,17 +29,15 @@ RIGHT_SCHEDULE = {
 ACCURACY = """
 def repair_accuracy(model, loader):
     {mode}
-    hits, count, batches = 0, 0, 0
+    hits, count = 0, 0
     with torch.no_grad():
         for points, targets in loader:
-            hits += (model(points).argmax(dim=1) {sign} targets).sum().item()
-            count, batches = count + {size}, batches + 1
+            hits += (model(points).argmax(dim=1) == targets).sum().item()
+            count += len(targets)
     return {result}
 """
 RIGHT_ACCURACY = {
     "mode": "model.eval()",
-    "sign": "==",
-    "size": "len(targets)",
     "result": "hits / count",
 }
 
@@ -71,7 +69,6 @@ def repair_window(model, batches, window, lr):
         part = batches[start : start + window]
         {before}
         for points, targets in part:
-            {inside}
             loss = F.cross_entropy(model(points), targets)
             {backward}
             {after}
@@ -81,7 +78,6 @@ def repair_window(model, batches, window, lr):
 """
 RIGHT_WINDOW = {
     "before": "optimizer.zero_grad()",
-    "inside": "pass",
     "backward": "(loss / len(part)).backward()",
     "after": "pass",
     "loss": "loss.item()",
@@ -296,16 +292,6 @@ def _search(**changed: str) -> str:
 
 
 SOFTMAX = "nn.Sequential(network, nn.Softmax(dim=1))"
-MEAN_OF_MEANS = """
-def repair_accuracy(model, loader):
-    model.eval()
-    accuracies = []
-    with torch.no_grad():
-        for points, targets in loader:
-            hits = model(points).argmax(dim=1) == targets
-            accuracies.append(hits.float().mean().item())
-    return sum(accuracies) / len(accuracies)
-"""
 TOGETHER = """
 def repair_window(model, batches, window, lr):
     optimizer, losses = SGD(model.parameters(), lr=lr), []
@@ -318,11 +304,6 @@ def repair_window(model, batches, window, lr):
         optimizer.step()
     return losses
 """
-FULL_ONLY = "if len(part) == window: optimizer.step()"
-LENGTHENED = (
-    "norm = nn.utils.get_total_norm([p.grad for p in model.parameters()]); "
-    "[p.grad.mul_(max_norm / norm) for p in model.parameters()]"
-)
 EACH_CLIPPED = "[nn.utils.clip_grad_norm_([p], max_norm) for p in model.parameters()]"
 
 WRONG_ANSWERS = {
@@ -343,14 +324,7 @@ WRONG_ANSWERS = {
         (_schedule(result="sum(losses)"), "Return the losses as a list"),
     ],
     "repair_accuracy": [
-        (MEAN_OF_MEANS, "mean of the batches' accuracies: the last one has 3 of 33"),
         (_accuracy(mode="pass"), "in train mode|Expected more than 1 value"),
-        (_accuracy(result="100 * hits / count"), "percentage"),
-        (_accuracy(result="hits"), "number of hits"),
-        (_accuracy(result="hits / batches"), "by the number of batches"),
-        (_accuracy(size="loader.batch_size"), "as if it were full"),
-        (_accuracy(sign="!="), "share of errors"),
-        (MEAN_OF_MEANS.replace("in loader:", "in [*loader][:-1]:"), "is left out"),
         (_accuracy(result="None"), "Nothing came back"),
         (_accuracy(result="round(hits / count, 2)"), "points are right"),
     ],
@@ -372,17 +346,10 @@ WRONG_ANSWERS = {
         (_probabilities().replace("return losses,", "return"), "Return two things"),
     ],
     "repair_window": [
-        (_window(backward="loss.backward()"), "with 3 micro-batches in a window the step is 3"),
-        (_window(backward="(loss / window).backward()"), "divided as if it had 3"),
-        (_window(before="pass", inside="optimizer.zero_grad()", backward="loss.backward()"),
-         "zero_grad is called inside"),
-        (_window(before="pass", inside="optimizer.zero_grad()"), "and that is divided"),
         (_window(after="optimizer.step(); optimizer.zero_grad()", step="pass"),
          "here 6 are taken"),
-        (_window(backward="(loss / len(part) ** 2).backward()"), "divided once more"),
         (_window(backward="(loss / len(targets)).backward()"), "each window's mean loss"),
         (_window(before="pass"), "each window's mean loss"),
-        (_window(step=FULL_ONLY), "takes no step"),
         (_window(loss="loss.item() / len(part)"), "not the mean loss of its micro-batch"),
         (TOGETHER, "go through the model together"),
     ],
@@ -419,20 +386,15 @@ WRONG_ANSWERS = {
         (_probe(after="losses = [0.0 for _ in losses]"), "before the step"),
     ],
     "repair_scaler": [
-        (_scaler(clip=CLIP.format("max_norm")), "max_norm divided by the scale"),
         (_scaler(clip=CLIP.format("max_norm") + "; scaler.unscale_(optimizer)"),
          "max_norm divided by the scale"),
-        (_scaler(clip="pass"), "The gradient is not clipped"),
         (_scaler(clip=UNSCALE + CLIP.format("max_norm / scaler.get_scale()")),
          "max_norm divided by the scale"),
         (_scaler(clip=UNSCALE + CLIP.format("max_norm * scaler.get_scale()")),
          "is not clipped"),
-        (_scaler(clip=UNSCALE + "nn.utils.clip_grad_value_(model.parameters(), max_norm)"),
-         "Each number of the gradient"),
         (_scaler(clip=UNSCALE + EACH_CLIPPED), "clipped to max_norm"),
         (_scaler(clip=CLIP.format("max_norm"), step="optimizer.step(); scaler.update()"),
          "No inf checks"),
-        (_scaler(clip=UNSCALE + LENGTHENED), "and its gradient is shorter"),
         (_scaler(step="optimizer.step(); scaler.update()"), "The weights are nan"),
         (_scaler(step="scaler.step(optimizer)"), "unscale_"),
         (_scaler().replace("scaler.scale(loss).backward()", "loss.backward()")

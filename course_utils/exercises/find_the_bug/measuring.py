@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from course_utils.exercises.checking import checks_exercise, fail, require
+from course_utils.exercises.checking import checks_exercise, diagnose, fail, require
 from course_utils.exercises.find_the_bug.replay import draw_batches, make_network, read_losses
 from course_utils.exercises.oracles import (
     Batches,
@@ -40,32 +40,41 @@ REPORTS_VAL = "It reports the validation accuracy, which is high because it was 
 TOO_EARLY = "The test split is scored before the last look at validation: choose first."
 
 
-def _compare_accuracy(found: float, hits: Tensor, batch_size: int) -> None:
-    """``hits`` (N,): 1 where the model is right."""
-    batches = hits.split(batch_size)
-    count = len(hits)
-    last = len(batches[-1])
-    in_full_batches = count // batch_size * batch_size
-    faults = {
-        f"The mean of the batches' accuracies: the last one has {last} of {count} points and "
-        f"counts like one of {batch_size}.": torch.stack([part.mean() for part in batches]).mean(),
-        "That is a percentage: return a share from 0 to 1.": 100 * hits.mean(),
-        "That is the number of hits: divide by the number of points.": hits.sum(),
-        "The last batch, which is not full, is left out.": hits[:in_full_batches].mean(),
-        "The last batch is counted as if it were full.": hits.sum() / (batch_size * len(batches)),
-        "The hits are divided by the number of batches.": hits.sum() / len(batches),
-        "That is the share of errors.": 1 - hits.mean(),
-    }
-    right = hits.mean().item()
-    for sentence, fault in faults.items():
-        # If all batches are full, some of these are right.
-        is_fault = not abs(fault.item() - right) < ROUNDING
-        require(not is_fault or not abs(found - fault.item()) < ROUNDING, sentence)
-    share = f"{int(hits.sum())} of {count} points are right, {right:.4f}, not {found:.4f}."
-    require(abs(found - right) < ROUNDING, share)
+# What a wrong answer makes of ``hits`` (N,), which are 1 where the model is right, and why.
+# fmt: off
+SHARE_FAULTS: Sequence[tuple[str, Callable[[Tensor, int], Tensor]]] = (
+    ("The mean of the batches' accuracies: the last one has fewer points and counts the same.",
+     lambda hits, size: torch.stack([part.mean() for part in hits.split(size)]).mean()),
+    ("That is a percentage: return a share from 0 to 1.",
+     lambda hits, size: 100 * hits.mean()),
+    ("That is the number of hits: divide by the number of points.",
+     lambda hits, size: hits.sum()),
+    ("The last batch, which is not full, is left out.",
+     lambda hits, size: hits[: len(hits) // size * size].mean()),
+    ("The last batch is counted as if it were full.",
+     lambda hits, size: hits.sum() / (size * len(hits.split(size)))),
+    ("The hits are divided by the number of batches.",
+     lambda hits, size: hits.sum() / len(hits.split(size))),
+    ("That is the share of errors.",
+     lambda hits, size: 1 - hits.mean()),
+)
+# fmt: on
 
 
-@checks_exercise()
+@torch.no_grad()
+def _measure_accuracy(
+    model: nn.Module, loader: DataLoader, share: Callable[[Tensor, int], Tensor]
+) -> float:
+    """An answer that is wrong only in ``share(hits, batch size)``."""
+    model.eval()
+    hits = [(model(points).argmax(dim=1) == targets).double() for points, targets in loader]
+    assert loader.batch_size is not None  # for the type checker: the check's loaders have one
+    return share(torch.cat(hits), loader.batch_size).item()
+
+
+@checks_exercise(
+    faults=[(why, partial(_measure_accuracy, share=share)) for why, share in SHARE_FAULTS]
+)
 @torch.random.fork_rng(devices=[])
 @torch.enable_grad()
 def check_repair_accuracy(answer: Callable) -> None:
@@ -86,7 +95,16 @@ def check_repair_accuracy(answer: Callable) -> None:
         found = answer(model, DataLoader(TensorDataset(points, targets), batch_size=batch_size))
         require(not any(modes), TRAIN_MODE)
         require(found is not None, "Nothing came back: is there a return?")
-        _compare_accuracy(float(found), 1 - is_wrong.double(), batch_size)
+        hits = 1 - is_wrong.double()  # (N,)
+        diagnose(
+            float(found),
+            lambda share: share(hits, batch_size),  # noqa: B023
+            lambda hits, size: hits.mean(),
+            SHARE_FAULTS,
+            f"{int(hits.sum())} points are right, {hits.mean():.4f}, not {float(found):.4f}.",
+            case=f"{count} points in batches of {batch_size}:",
+            tolerance=ROUNDING,
+        )
 
 
 @checks_exercise()

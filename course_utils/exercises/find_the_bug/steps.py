@@ -2,14 +2,16 @@
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from course_utils.exercises.checking import checks_exercise, fail, require
+from course_utils.exercises.checking import Faults, checks_exercise, diagnose, fail, require
 from course_utils.exercises.find_the_bug.replay import (
     draw_batches,
     make_network,
@@ -21,10 +23,10 @@ from course_utils.exercises.oracles import (
     ScaledStep,
     flatten_parameters,
     is_close,
+    take_clipped_step,
     take_step_clipped_while_scaled,
     take_unclipped_step,
     train_copy,
-    train_copy_accumulated,
     train_copy_scaled,
 )
 
@@ -86,43 +88,51 @@ def check_repair_schedule(answer: Callable) -> None:
         require(is_close(read_losses(found, total), losses), OTHER_LOSS)
 
 
-def _explain_accumulation(
-    found: Tensor, start: nn.Module, groups: list[Batches], size: int
-) -> None:
-    """Fail in the words of the fault whose weights (P,) were found.
+def _accumulate(
+    model: nn.Module,
+    batches: Batches,
+    window: int,
+    lr: float,
+    join: Callable[[Tensor, int], Tensor] = lambda gradients, window: gradients.mean(dim=0),
+) -> list[float]:
+    """The oracle, unless the step is another than the mean of the ``gradients``.
 
-    ``groups`` holds the micro-batches of each step, ``size`` is how many a complete one has.
+    ``join(gradients, window)``: (micro-batches, P) of a window, which may be shorter, -> (P,).
     """
-    counts = [len(group) for group in groups]
-    only_last = [group[-1:] for group in groups]
-    all_but_last = groups[:-1]
-    # What a fault trains on, and the learning rate of each step that has the same effect.
-    summed = [LR * count for count in counts]
-    divided_by_size = [LR * count / size for count in counts]
-    divided = [LR / count for count in counts]
-    faults = {
-        f"Gradients are added, not averaged: with {counts[0]} micro-batches in a window the step "
-        f"is {counts[0]} times too long.": (groups, summed),
-        f"A last window of length {counts[-1]} is divided as if it had {size}: count the "
-        "micro-batches of each window.": (groups, divided_by_size),
-        "Only the last micro-batch of a window counts: zero_grad is called inside it.": (
-            (only_last, [LR] * len(groups))
-        ),
-        "Of each window only the last micro-batch counts, and that is divided.": (
-            (only_last, divided)
-        ),
-        "The mean of a window is divided once more.": (groups, divided),
-        "The last window, which is not full, takes no step.": (
-            (all_but_last, [LR] * len(all_but_last))
-        ),
-    }
-    for sentence, (faulty_groups, learning_rates) in faults.items():
-        faulty, _ = train_copy_accumulated(start, faulty_groups, learning_rates)
-        require(not is_close(found, flatten_parameters(faulty)), sentence)
-    fail(OTHER_ACCUMULATED_STEPS)
+    losses = []
+    for start in range(0, len(batches), window):
+        gradients = []
+        for points, targets in batches[start : start + window]:
+            loss = F.cross_entropy(model(points), targets)
+            gradient = torch.autograd.grad(loss, list(model.parameters()))
+            gradients.append(parameters_to_vector(gradient))
+            losses.append(loss.item())
+        step = join(torch.stack(gradients), window)
+        vector_to_parameters(flatten_parameters(model) - lr * step, model.parameters())
+    return losses
 
 
-@checks_exercise()
+# fmt: off
+WINDOW_FAULTS: Faults = (
+    ("Gradients are added, not averaged: the step is as many times too long as its window has "
+     "micro-batches.",
+     partial(_accumulate, join=lambda gradients, window: gradients.sum(dim=0))),
+    ("The last window is divided as if it were full: count the micro-batches of each window.",
+     partial(_accumulate, join=lambda gradients, window: gradients.sum(dim=0) / window)),
+    ("Only the last micro-batch of a window counts: zero_grad is called inside it.",
+     partial(_accumulate, join=lambda gradients, window: gradients[-1])),
+    ("Of each window only the last micro-batch counts, and that is divided.",
+     partial(_accumulate, join=lambda gradients, window: gradients[-1] / len(gradients))),
+    ("The mean of a window is divided once more.",
+     partial(_accumulate, join=lambda gradients, window: gradients.mean(dim=0) / len(gradients))),
+    ("The last window, which is not full, takes no step.",
+     partial(_accumulate, join=lambda gradients, window:
+             gradients.mean(dim=0) * (len(gradients) == window))),
+)
+# fmt: on
+
+
+@checks_exercise(faults=WINDOW_FAULTS)
 @torch.random.fork_rng(devices=[])
 @torch.enable_grad()
 def check_repair_window(answer: Callable) -> None:
@@ -138,44 +148,67 @@ def _check_accumulation(answer: Callable, count: int, size: int) -> None:
     model = make_network()
     start = copy.deepcopy(model)
     micro_batches = draw_batches(*(micro_batch_size,) * count)
-    groups = [micro_batches[first : first + size] for first in range(0, count, size)]
-    right, losses = train_copy_accumulated(model, groups, [LR] * len(groups))
+
+    def run(other: Callable) -> tuple[Tensor, list[float]]:
+        trained = copy.deepcopy(start)
+        losses = other(trained, micro_batches, size, LR)
+        return flatten_parameters(trained), losses
+
     sizes: list[int] = []  # points in each forward pass
     model.register_forward_pre_hook(lambda _, args: sizes.append(len(args[0])))
     found, learning_rates = record_learning_rates(answer, model, list(micro_batches), size, LR)
     require(max(sizes, default=micro_batch_size) == micro_batch_size, TOGETHER)
-    steps = f"{count} micro-batches in windows of {size} are {len(groups)} steps"
-    require(len(learning_rates) <= len(groups), f"{steps}, here {len(learning_rates)} are taken.")
-    weights = flatten_parameters(model)
-    if not is_close(weights, flatten_parameters(right)):
-        _explain_accumulation(weights, start, groups, size)
-    require(is_close(read_losses(found, count), losses), OTHER_MICRO_LOSS)
+    windows = f"{count} micro-batches in windows of {size}"
+    due = math.ceil(count / size)
+    taken = len(learning_rates)
+    require(taken <= due, f"{windows} are {due} steps, here {taken} are taken.")
+    diagnose(
+        flatten_parameters(model),
+        lambda other: run(other)[0],
+        _accumulate,
+        WINDOW_FAULTS,
+        OTHER_ACCUMULATED_STEPS,
+        case=f"{windows}:",
+    )
+    _, losses = run(_accumulate)
+    right = is_close(read_losses(found, count), read_losses(losses, count))
+    require(right, OTHER_MICRO_LOSS)
 
 
-def _take_clamped_step(step: ScaledStep) -> Tensor:
-    return step.gradient.clamp(-step.max_norm, step.max_norm)
+# What a wrong answer does with the gradient, and why.
+# fmt: off
+CLIP_FAULTS: Sequence[tuple[str, Callable[[ScaledStep], Tensor]]] = (
+    ("The gradient is cut to max_norm divided by the scale: bring both to one scale first.",
+     take_step_clipped_while_scaled),
+    ("The gradient is not clipped.",
+     take_unclipped_step),
+    ("Each number of the gradient is limited: it is the length of all of it that is.",
+     lambda step: step.gradient.clamp(-step.max_norm, step.max_norm)),
+    ("A step has the length max_norm, and its gradient is shorter: cut only what is longer.",
+     lambda step: step.gradient / step.gradient.norm() * step.max_norm),
+)
+# fmt: on
 
 
-def _take_step_of_max_norm(step: ScaledStep) -> Tensor:
-    return step.gradient / step.gradient.norm() * step.max_norm
+def _train_scaled(
+    model: nn.Module,
+    batches: Batches,
+    scaler: torch.amp.GradScaler,
+    max_norm: float,
+    lr: float,
+    take_step: Callable[[ScaledStep], Tensor],
+) -> list[float]:
+    """An answer that is wrong only in ``take_step``."""
+    interval = scaler.get_growth_interval()
+    scale = scaler.get_scale()
+    found = train_copy_scaled(model, batches, lambda _: lr, max_norm, scale, interval, take_step)
+    vector_to_parameters(found.weights, model.parameters())
+    return found.losses.tolist()
 
 
-# sentence to the step that an answer with this fault takes
-CLIP_FAULTS = {
-    "The gradient is cut to max_norm divided by the scale: bring both to one scale first.": (
-        take_step_clipped_while_scaled
-    ),
-    "The gradient is not clipped.": take_unclipped_step,
-    "Each number of the gradient is limited: it is the length of all of it that is.": (
-        _take_clamped_step
-    ),
-    "A step has the length max_norm, and its gradient is shorter: cut only what is longer.": (
-        _take_step_of_max_norm
-    ),
-}
-
-
-@checks_exercise()
+@checks_exercise(
+    faults=[(why, partial(_train_scaled, take_step=take_step)) for why, take_step in CLIP_FAULTS]
+)
 @torch.random.fork_rng(devices=[])
 @torch.enable_grad()
 def check_repair_scaler(answer: Callable) -> None:
@@ -204,11 +237,13 @@ def check_repair_scaler(answer: Callable) -> None:
         found = answer(model, list(batches), scaler, max_norm, LR)
         weights = flatten_parameters(model)
         require(weights.isfinite().all(), NAN)
-        if not is_close(weights, right.weights):
-            for sentence, take_step in CLIP_FAULTS.items():
-                faulty = train(take_step=take_step)
-                require(not is_close(weights, faulty.weights), sentence)
-            fail(OTHER_CLIPPED_STEPS)
+        diagnose(
+            weights,
+            lambda take_step: train(take_step=take_step).weights,  # noqa: B023
+            take_clipped_step,
+            CLIP_FAULTS,
+            OTHER_CLIPPED_STEPS,
+        )
         own_losses = read_losses(found, len(batches))
         require(is_close(own_losses, right.losses), "A loss is not that of its batch.")
         if places:
