@@ -56,8 +56,8 @@ def check_speed_up(answer: Callable) -> None:
         require(isinstance(found, Real), f"{case} return a number, not {found!r}.")
         right = _speed_up(shares, factors)
         diagnose(
-            np.float64(found),
-            lambda other: np.float64(other(shares, factors)),  # noqa: B023
+            found,
+            lambda other: other(shares, factors),  # noqa: B023
             _speed_up,
             SPEED_UP_FAULTS,
             f"the step is {right:.3g} times as fast, not {found:.3g}.",
