@@ -10,6 +10,7 @@ __all__ = ["CLAIM_MIME", "ClaimError", "claim"]
 
 CLAIM_MIME = "application/vnd.course.claim+json"
 KINDS = ("identity", "effect")
+GREEN, RED, AMBER = "#1a7f37", "#cf222e", "#9a6700"  # each with a contrast of 4.8 or more to white
 
 
 class ClaimError(AssertionError):
@@ -32,9 +33,12 @@ class _Shown:
         return f"{mark} {self.record['text']}" + ("" if value is None else f"  [{value}]")
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict:
-        fault = "#cf222e" if self.record["kind"] == "identity" else "#9a6700"
-        colour = "#1a7f37" if self.record["holds"] else fault
-        line = f'<span style="color:{colour};font-weight:600">{html.escape(repr(self))}</span>'
+        fault = RED if self.record["kind"] == "identity" else AMBER
+        colour = GREEN if self.record["holds"] else fault
+        mark, _, text = repr(self).partition(" ")
+        # Only the mark has colours: the text keeps the theme's own, which can be read on dark.
+        style = f"background:{colour};color:#ffffff;border-radius:3px;padding:0 0.3em"
+        line = f'<b><span style="{style}">{mark}</span> {html.escape(text)}</b>'
         return {"text/plain": repr(self), "text/html": line, CLAIM_MIME: self.record}
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from course_utils.errors import CourseError
@@ -115,12 +116,17 @@ def load_config(
     profile = profile or os.environ.get("COURSE_PROFILE") or "quick"
     if profile not in PROFILES:
         raise CourseError(f"no profile {profile!r}: choose from {', '.join(PROFILES)}")
-    seed = os.environ.get("COURSE_FIRST_SEED", "0") if first_seed is None else first_seed
-    if not str(seed).isdecimal() or int(seed) >= 2**31:
-        raise CourseError(f"first seed {seed!r} is not an integer from 0 to 2³¹: take 0, 1, 2 …")
+    seed = str(os.environ.get("COURSE_FIRST_SEED") or 0 if first_seed is None else first_seed)
+    if not seed.isdecimal() or len(seed) > 10 or int(seed) >= 2**31:
+        raise CourseError(
+            f"first seed (COURSE_FIRST_SEED) {seed[:20]!r} is not an integer from 0 to 2³¹ - 1: "
+            "take 0, 1, 2 …"
+        )
     config = PROFILES[profile]
     default = config.dataset if profile == "full" else default or config.dataset
     dataset = dataset or os.environ.get("COURSE_DATASET") or default
+    if dataset.startswith("~"):  # in `--dataset=~/mine` the shell leaves it as it is
+        dataset = str(Path(dataset).expanduser())
     return config.replace(
         dataset=dataset,
         first_seed=int(seed),

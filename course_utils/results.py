@@ -188,14 +188,18 @@ def _find_damaged_record(records: Sequence[object], names: Sequence[str]) -> str
     return ""
 
 
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no result")
+
+
 def read_file(path: Path) -> dict:
     """A JSON file in ``data/results``.
 
     Raises:
-        CourseError: it is damaged.
+        CourseError: it is damaged, or holds NaN or an infinite number.
     """
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
+        return dict(json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant))
     except (OSError, ValueError, TypeError):
         raise CourseError(f"{path} is damaged: {CURE}") from None
 

@@ -212,7 +212,7 @@ def load_data(config: Config) -> ImageData:
 
     Raises:
         CourseError: unknown data set; a folder, an archive, a sheet or an image that cannot be
-            used.
+            used; images that are all alike.
     """
     if config.dataset in SHAPE_SETS:
         class_names = tuple(SHAPE_SETS[config.dataset])
@@ -224,13 +224,19 @@ def load_data(config: Config) -> ImageData:
 
     train_index, val_index = split_stratified(targets, config.num_train, config.num_val)
     images = pick(train_index)
+    std = images.std((0, 1, 2)) / 255
+    if not std.all():
+        raise CourseError(
+            f"{config.dataset}: in all training images a channel has one and the same value: "
+            "there is nothing to learn from"
+        )
     return ImageData(
         name=config.dataset,
         class_names=class_names,
         train=Images(images, targets[train_index]),
         val=Images(pick(val_index), targets[val_index]),
         mean=tuple((images.mean((0, 1, 2)) / 255).tolist()),
-        std=tuple((images.std((0, 1, 2)) / 255).tolist()),
+        std=tuple(std.tolist()),
         open_test=partial(_read_test, config.dataset),
         batch_size=config.batch_size,
         num_workers=config.num_workers,

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps
 
+from course_utils.data.own_images import find_images, list_classes, read_image
 from course_utils.data.photos import open_photos
 from course_utils.data.shape_outlines import SHAPE_SETS
 from course_utils.data.shapes import IMAGE_SIZE
@@ -23,52 +23,39 @@ __all__ = ["NAMED", "open_cifar10", "open_folder", "open_images"]
 
 NAMED = (*SHAPE_SETS, "photos", "cifar10")  # what is not a folder
 
-PILLOW_ERRORS = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
 Opened = tuple[tuple[str, ...], np.ndarray, Callable[[np.ndarray], np.ndarray]]
 
 
-def _read_image(path: str) -> tuple[np.ndarray, bool]:
-    """One image as ``(32, 32, 3)`` uint8, and whether it had to be resized."""
-    try:
-        with Image.open(path) as file:
-            image: Image.Image = file
-            if image.mode.startswith("I"):  # 16 bits of grey: convert would clip, not scale
-                image = Image.fromarray((np.asarray(image) / 257).astype(np.uint8))
-            rgb = image.convert("RGB")  # grey and RGBA images are welcome
-    except PILLOW_ERRORS as error:
-        raise CourseError(f"cannot read the image {path}: replace or delete it ({error})") from None
-    if rgb.size == (IMAGE_SIZE, IMAGE_SIZE):
-        return np.asarray(rgb), False
-    return np.asarray(ImageOps.fit(rgb, (IMAGE_SIZE, IMAGE_SIZE))), True
-
-
 def open_folder(folder: str, split: str = "train") -> Opened:
-    """A folder of images: ``<folder>/{train,test}/<class>/*.jpg`` (or any format Pillow reads).
+    """A folder of images: ``<folder>/{train,test}/<class>/*.jpg`` (see `own_images.READABLE`).
 
-    Images of another size than 32×32 are cropped to a square and resized, which is said.
+    Images of another size than 32×32 are cropped to a square and resized, which is said, and so
+    are the files that are not read.
 
     Raises:
-        CourseError: no such folder, fewer than two classes, an empty class, a broken image.
+        CourseError: no such folder; fewer than two classes, or other ones in the other split; an
+            empty class; an image that is broken, or there twice by a link.
     """
-    from torchvision.datasets import ImageFolder
-
-    root = Path(folder).expanduser() / split
-    layout = f"expected {root}/<class>/<image>.jpg"
-    if not root.parent.is_dir():
+    root = Path(folder).expanduser()
+    layout = f"expected {root / split}/<class>/<image>.jpg"
+    if not root.is_dir():
         known = "shapes, photos, cifar10 or an existing folder"
         raise CourseError(f"no data set {folder!r}: use {known}")
-    if not root.is_dir():
+    if not (root / split).is_dir():
         raise CourseError(f"{folder} has no folder {split}/: {layout}")
-    if sum(entry.is_dir() for entry in root.iterdir()) < 2:
-        raise CourseError(f"{root} needs two classes or more: {layout}")
-    try:
-        found = ImageFolder(str(root))
-    except FileNotFoundError as error:  # names the empty classes
-        empty = str(error).partition(". Supported")[0]
-        raise CourseError(f"{root}: {empty}: add images or delete the empty folder") from None
+    classes = list_classes(root / split)
+    if len(classes) < 2:
+        raise CourseError(f"{root / split} needs two classes or more: {layout}")
+    for other in {"train", "test"} - {split}:
+        if (root / other).is_dir() and list_classes(root / other) != classes:
+            raise CourseError(
+                f"{root}: {split} has the classes {', '.join(classes)}, {other} has "
+                f"{', '.join(list_classes(root / other))}: give both the same folders"
+            )
+    paths, targets = find_images(root / split, classes)
 
     def pick(index: np.ndarray) -> np.ndarray:
-        read = [_read_image(found.samples[i][0]) for i in index]
+        read = [read_image(paths[i]) for i in index]
         resized = sum(changed for _, changed in read)
         if resized:
             print(
@@ -76,7 +63,7 @@ def open_folder(folder: str, split: str = "train") -> Opened:
             )
         return np.stack([image for image, _ in read])
 
-    return tuple(found.classes), np.array(found.targets, dtype=np.int64), pick
+    return tuple(classes), targets, pick
 
 
 def open_cifar10(split: str = "train") -> Opened:

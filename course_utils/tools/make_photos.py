@@ -20,9 +20,9 @@ import numpy as np
 import PIL
 from PIL import Image, features
 
+from course_utils.data.own_images import PILLOW_ERRORS
 from course_utils.data.photos import DESCRIPTION, PHOTOS, cut_sheet
 from course_utils.data.shapes import IMAGE_SIZE
-from course_utils.data.sources import PILLOW_ERRORS
 from course_utils.errors import CourseError
 from course_utils.files import write_atomically
 

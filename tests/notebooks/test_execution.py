@@ -18,7 +18,7 @@ from course_utils.tools.run.lessons import find_lessons
 from course_utils.tools.run.plan import Plan
 from course_utils.tools.run.runner import run_lessons
 from tests.conftest import ROOT
-from tests.unit.data.test_image_data import write_images
+from tests.own_folder import write_images
 
 LESSONS = {lesson.path: lesson for lesson in find_lessons()}
 TIME_LIMIT_S = 300  # a guard against a hang, not a measurement

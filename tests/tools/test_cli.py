@@ -20,7 +20,7 @@ from course_utils.tools import cli
 from course_utils.tools.run import runner
 from course_utils.tools.run.execute import execute_lesson
 from course_utils.tools.run.key import digest_outputs
-from tests.unit.data.test_image_data import write_images
+from tests.own_folder import write_images
 
 
 @pytest.fixture

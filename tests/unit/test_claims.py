@@ -78,3 +78,14 @@ def test_unknown_kind(shown):
     with pytest.raises(ValueError, match="choose from identity, effect"):
         claim("x", True, kind="opinion")
     assert not shown
+
+
+@pytest.mark.parametrize(("holds", "mark"), [(True, "✓"), (False, "✗")])
+def test_only_the_mark_has_colours_so_that_the_text_is_readable_in_every_theme(shown, holds, mark):
+    claim("the sum is 1", holds, kind="effect")
+    line = shown[0]._repr_mimebundle_()["text/html"]
+    coloured, text = line.split("</span>")
+    assert coloured.endswith(f">{mark}")
+    assert "color:#ffffff" in coloured
+    assert "the sum is 1" in text
+    assert "color" not in text

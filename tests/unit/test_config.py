@@ -37,11 +37,22 @@ def test_unknown_profile_names_the_known_ones():
         load_config("fast")
 
 
-@pytest.mark.parametrize("seed", ["-1", "one", "1.5", "4294967296"])
+@pytest.mark.parametrize("seed", ["-1", "one", "1.5", "2147483648", "9" * 5000])
 def test_bad_seed(monkeypatch, seed):
     monkeypatch.setenv("COURSE_FIRST_SEED", seed)
-    with pytest.raises(CourseError, match="take 0, 1, 2"):
+    with pytest.raises(CourseError, match=r"COURSE_FIRST_SEED.* take 0, 1, 2"):
         load_config()
+
+
+def test_an_empty_variable_is_as_good_as_none(monkeypatch):
+    for name in ("PROFILE", "DATASET", "FIRST_SEED"):
+        monkeypatch.setenv(f"COURSE_{name}", "")
+    assert load_config() == load_config("quick", dataset="shapes", first_seed=0)
+
+
+def test_a_home_folder_is_written_out(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert load_config(dataset="~/mine").dataset == str(tmp_path / "mine")
 
 
 # --- settings follow the data set

@@ -58,7 +58,9 @@ def test_missing_results_say_which_there_are_and_how_to_make_them(tmp_path):
         read_results("b", tmp_path)
 
 
-@pytest.mark.parametrize("content", ["", "{", "3", "\0", "null"])
+@pytest.mark.parametrize(
+    "content", ["", "{", "3", "\0", "null", '{"lessons": [NaN]}', '{"a": -Infinity}']
+)
 def test_a_damaged_file_is_named_with_its_cure(tmp_path, content):
     (tmp_path / "a.json").write_text(content)
     with pytest.raises(CourseError, match=r"a\.json is damaged: restore it with `git checkout"):

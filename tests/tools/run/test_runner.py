@@ -22,8 +22,8 @@ from course_utils.tools.run import runner
 from course_utils.tools.run.execute import execute_lesson
 from course_utils.tools.run.record import read_course
 from course_utils.tools.run.runner import run_lessons
+from tests.own_folder import write_images
 from tests.tools.conftest import Pretend, interrupt
-from tests.unit.data.test_image_data import write_images
 
 PASS = "print('fine')"
 STAY = "import time; time.sleep(2)"  # until its memory has been looked at

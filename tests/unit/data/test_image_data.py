@@ -5,30 +5,10 @@ from urllib.error import URLError
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from course_utils.config import load_config
 from course_utils.data.image_data import Images, load_data, split_stratified
 from course_utils.errors import CourseError
-
-
-def write_images(folder, classes=("cat", "dog"), count=12, size=(32, 32), mode="RGB"):
-    rng = np.random.default_rng(0)
-    for split in ("train", "test"):
-        for name in classes:
-            (folder / split / name).mkdir(parents=True)
-            for i in range(count):
-                pixels = rng.integers(0, 256, (*size[::-1], 3), dtype=np.uint8)
-                image = Image.fromarray(pixels).convert(mode)
-                suffix = "png" if mode == "RGBA" else "jpg"
-                image.save(folder / split / name / f"{i}.{suffix}")
-    return folder
-
-
-def load_folder(folder, **changes):
-    config = load_config("smoke", dataset=str(folder)).replace(num_train=16, num_val=8)
-    return load_data(config.replace(**changes))
-
 
 # --- the split
 
@@ -119,74 +99,6 @@ def test_last_batch_is_dropped_but_a_small_data_set_is_not(tiny_data):
     assert len(tiny_data.train_loader(0, batch_size=36)) == 2
     small = dataclasses.replace(tiny_data, batch_size=1000)
     assert len(small.train_loader(0)) == 1
-
-
-# --- a folder of one's own
-
-
-def test_folder_is_read_as_it_is(tmp_path):
-    data = load_folder(write_images(tmp_path / "mine"))
-    assert data.class_names == ("cat", "dog")
-    assert (len(data.train), len(data.val)) == (16, 8)
-    test = data.open_test()
-    assert len(test) == 24
-
-
-@pytest.mark.parametrize("mode", ["L", "RGBA"])
-def test_grey_and_rgba_images_are_accepted(tmp_path, mode):
-    data = load_folder(write_images(tmp_path / "mine", mode=mode))
-    assert data.train.images.shape[1:] == (32, 32, 3)
-
-
-def test_sixteen_bits_of_grey_are_scaled_not_clipped(tmp_path):
-    folder = write_images(tmp_path / "mine")
-    ramp = np.linspace(0, 65535, 32 * 32).astype(np.uint16).reshape(32, 32)
-    for split in ("train", "test"):
-        for name in ("cat", "dog"):
-            for i in range(12):
-                (folder / split / name / f"{i}.jpg").unlink()
-                Image.fromarray(ramp).save(folder / split / name / f"{i}.png")
-    images = load_folder(folder).train.images
-    assert np.array_equal(images[0, ..., 0], (ramp / 257).astype(np.uint8))
-
-
-def test_other_sizes_are_resized_and_it_is_said(tmp_path, capsys):
-    data = load_folder(write_images(tmp_path / "mine", size=(48, 40)))
-    assert data.train.images.shape[1:] == (32, 32, 3)
-    assert "16 of 16 images are not 32×32: resized." in capsys.readouterr().out
-
-
-def test_no_such_data_set():
-    with pytest.raises(CourseError, match="use shapes, photos, cifar10 or an existing folder"):
-        load_folder("/no/such/folder")
-
-
-def test_folder_without_train(tmp_path):
-    folder = write_images(tmp_path / "mine")
-    (folder / "train").rename(folder / "training")
-    with pytest.raises(CourseError, match="has no folder train/: expected"):
-        load_folder(folder)
-
-
-def test_folder_with_one_class(tmp_path):
-    with pytest.raises(CourseError, match="needs two classes or more"):
-        load_folder(write_images(tmp_path / "mine", classes=("cat",)))
-
-
-def test_folder_with_an_empty_class(tmp_path):
-    folder = write_images(tmp_path / "mine")
-    (folder / "train" / "fish").mkdir()
-    with pytest.raises(CourseError, match="fish: add images or delete the empty folder"):
-        load_folder(folder)
-
-
-@pytest.mark.parametrize("content", [b"not a picture", b"", None])
-def test_broken_image_is_named(tmp_path, content):
-    folder = write_images(tmp_path / "mine")
-    broken = folder / "train" / "dog" / "3.jpg"
-    broken.write_bytes(broken.read_bytes()[:300] if content is None else content)
-    with pytest.raises(CourseError, match=r"dog/3\.jpg: replace or delete it"):
-        load_folder(folder)
 
 
 # --- CIFAR-10
