@@ -2,35 +2,31 @@
 
 import copy
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from numbers import Integral
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
+from torch.nn.utils import clip_grad_norm_, parameters_to_vector, vector_to_parameters
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from course_utils.exercises.checking import checks_exercise, fail, require
-from course_utils.exercises.oracles import (
-    Batches,
-    clip_norm,
-    flatten_parameters,
-    is_near,
-    is_pair,
-)
+from course_utils.exercises.checking import Faults, checks_exercise, diagnose, fail, require
+from course_utils.exercises.oracles import Batches, flatten_parameters, is_near, is_pair
 
 __all__ = ["check_plan_batches", "check_step_over_tokens", "check_train_windows"]
 
 LR = 0.5
 IGNORED = -100  # cross_entropy leaves out these targets: here they are not tokens
+TOLERANCE = 1e-5  # relative
 NO_LIMIT = 1e9  # a max_norm that clips nothing
 
 NO_MEAN = "The gradient is nan: a micro-batch without tokens has no mean, so sum and divide once."
 AT_ONCE = "One backward for several micro-batches keeps all they have saved: call it after each."
-LEFT_OVER = "Gradients from before the window still count: call zero_grad once, as it begins."
 ONLY_LAST = "Only the last micro-batch of a window counts: zero_grad is called inside it."
 ONLY_FIRST = "Only the first micro-batch counts: the step comes before the window is complete."
 NO_GRADIENT = "A step has no gradient: no backward, or zero_grad after it?"
@@ -98,24 +94,21 @@ class _Case:
     """What an answer is given, and what is noted meanwhile."""
 
     model: nn.Module
-    start: nn.Module  # a copy, as the model was before
+    start: nn.Module  # as the model was before
+    grad_before: Tensor | float  # what .grad held before the call (P,), or each number of it
     optimizer: Optimizer
-    micro_batches: Batches  # inputs (..., 6) and targets (...)
-    grad_before: float  # each number in .grad before the call; 0: .grad is None
     steps: list[_Step] = field(default_factory=list)
 
 
-def _prepare(shapes: Sequence[tuple[tuple, int]], grad_before: float) -> _Case:
-    """Always the same for the same arguments.
+def _prepare(shapes: Sequence[tuple[tuple, int]]) -> tuple[nn.Module, Batches]:
+    """A model, and micro-batches: inputs (..., 6) and targets (...). Always the same.
 
     ``shapes``: of each micro-batch the shape of its targets, and how many of them are ignored.
     """
     generator = torch.Generator().manual_seed(0)
     model = nn.utils.skip_init(nn.Linear, 6, 4, dtype=torch.float64)
-    parameters = list(model.parameters())
-    for parameter in parameters:
+    for parameter in model.parameters():
         nn.init.normal_(parameter, generator=generator)
-        parameter.grad = torch.full_like(parameter, grad_before) if grad_before else None
     micro_batches = []
     for shape, ignored in shapes:
         targets = torch.randint(4, shape, generator=generator)
@@ -123,15 +116,21 @@ def _prepare(shapes: Sequence[tuple[tuple, int]], grad_before: float) -> _Case:
         targets.view(-1)[places] = IGNORED
         inputs = torch.randn(*shape, 6, generator=generator, dtype=torch.float64)
         micro_batches.append((inputs, targets))
-    optimizer = SGD(parameters, lr=LR)
-    case = _Case(model, copy.deepcopy(model), optimizer, micro_batches, grad_before)
-    _record_steps(case)
-    return case
+    return model, micro_batches
 
 
-def _record_steps(case: _Case) -> None:
-    """Let every step of the optimizer add to ``case.steps``."""
-    parameters = list(case.model.parameters())
+def _begin(start: nn.Module, grad_before: Tensor | float) -> _Case:
+    """A case with a copy of ``start``; every step of its optimizer adds to its ``steps``.
+
+    ``grad_before`` as in `_Case`; if it is 0, .grad is None.
+    """
+    model = copy.deepcopy(start)
+    parameters = list(model.parameters())
+    gradient = torch.zeros_like(flatten_parameters(model)) + grad_before  # (P,)
+    parts = gradient.split([parameter.numel() for parameter in parameters])
+    for parameter, part in zip(parameters, parts, strict=True):
+        parameter.grad = part.clone().view_as(parameter) if gradient.any() else None
+    case = _Case(model, start, grad_before, SGD(parameters, lr=LR))
     backwards: list[int] = []  # an entry for each backward pass since the last step
 
     def note(*_: object) -> None:
@@ -143,123 +142,165 @@ def _record_steps(case: _Case) -> None:
     parameters[0].register_post_accumulate_grad_hook(lambda _: backwards.append(1))
     # After the step, not before: a closure computes the gradient within it.
     case.optimizer.register_step_post_hook(note)
+    return case
 
 
-def _differentiate(model: nn.Module, micro_batches: Batches) -> tuple[Tensor, Tensor]:
-    """Gradients of the mean loss over all tokens (P,), and of each summed loss (M, P)."""
-    rows = []
-    for inputs, targets in micro_batches:
-        logits = model(inputs).flatten(0, -2)  # (..., C) -> (tokens, C)
-        loss = F.cross_entropy(logits, targets.flatten(), reduction="sum")
-        rows.append(parameters_to_vector(torch.autograd.grad(loss, list(model.parameters()))))
-    sums = torch.stack(rows)
-    tokens = torch.stack([(targets != IGNORED).sum() for _, targets in micro_batches]).sum()
-    return sums.sum(dim=0) / tokens, sums
+def _count(*targets: Tensor) -> Tensor:
+    """How many tokens the micro-batches with these targets have."""
+    return torch.cat([part.flatten() for part in targets]).ne(IGNORED).sum()
 
 
-def _close(found: Tensor, expected: Tensor) -> bool:
-    return is_near(found, expected, 1e-5)
+def _step_over_tokens(
+    model: nn.Module,
+    optimizer: Optimizer,
+    window: Batches,
+    max_norm: float,
+    weight: Callable[[Tensor, list[Tensor]], Any] = lambda targets, window: 1 / _count(*window),
+    clip: Callable[[list[nn.Parameter], float], Tensor] = clip_grad_norm_,
+    clip_each: bool = False,
+    clear: bool = True,
+) -> float:
+    """The oracle; another value of an argument from ``weight`` on is a fault.
 
-
-def _count(count: Callable[[Tensor], object], micro_batches: Batches) -> Tensor:
-    """``count(targets)`` of each micro-batch: (M,)."""
-    counts = [count(targets) for _, targets in micro_batches]
-    return torch.tensor(counts, dtype=torch.float64)
-
-
-def _clip_each(parts: Tensor, max_norm: float) -> Tensor:
-    """The fault of clipping what is accumulated so far after each micro-batch: (M, P) -> (P,)."""
-    accumulated = torch.zeros_like(parts[0])
-    for part in parts:
-        accumulated = clip_norm(accumulated + part, max_norm)
-    return accumulated
-
-
-def _list_faults(
-    micro_batches: Batches, mean: Tensor, sums: Tensor, size: int, max_norm: float
-) -> dict[str, Tensor]:
-    """Sentence to the gradient (P,) that a step with this fault would have.
-
-    ``mean`` (P,) and ``sums`` (M, P) as of `_differentiate`; ``size``: the accumulation steps
-    that a complete step has, where this one may have fewer.
+    ``weight(targets, window)`` is that of the summed loss of a micro-batch; ``targets`` are its
+    own, ``window`` holds those of all.
     """
-    number = len(micro_batches)
-    unit = "tokens" if micro_batches[0][1].dim() > 1 else "examples"
-    tokens = _count(lambda targets: (targets != IGNORED).sum(), micro_batches)  # (M,)
-    places = _count(Tensor.numel, micro_batches)  # with those that are ignored
-    sequences = _count(len, micro_batches)
-    means = sums / tokens.clamp(min=1)[:, None]  # (M, P), of each micro-batch by itself
-    return {
-        "The gradient is not clipped before the step.": mean,
-        "A gradient shorter than max_norm stays as it is.": mean / mean.norm() * max_norm,
-        "It is clipped after each micro-batch: clip the sum, once.": (
-            _clip_each(sums / tokens.sum(), max_norm)
-        ),
-        "Targets of −100 are counted as tokens.": sums.sum(dim=0) / places.sum(),
-        "The shares of the micro-batches count −100 as tokens.": places / places.sum() @ means,
-        "Micro-batches are weighed by sequences, not by tokens.": (
-            sequences / sequences.sum() @ means
-        ),
-        f"A window of {number} micro-batches is divided as if it had {size}: count the examples of "
-        "each window.": mean * number / size,
-        f"Means are added, not averaged: the step is {number} times too long.": means.sum(dim=0),
-        f"This is the mean of means: weigh the micro-batches by their {unit}.": means.mean(dim=0),
-        f"The summed losses are not divided by the {unit} of the window.": sums.sum(dim=0),
-        f"The summed losses are divided by micro-batches, not by {unit}.": sums.mean(dim=0),
-    }
+    parameters = list(model.parameters())
+    if clear:
+        optimizer.zero_grad()
+    for inputs, targets in window:
+        logits = model(inputs).flatten(0, -2)  # (..., C) -> (places, C)
+        loss = F.cross_entropy(logits, targets.flatten(), reduction="sum")
+        (loss * weight(targets, [targets for _, targets in window])).backward()
+        if clip_each:
+            clip_grad_norm_(parameters, max_norm)
+    norm = clip(parameters, max_norm)
+    optimizer.step()
+    return norm.item()
+
+
+def _train_windows(
+    model: nn.Module,
+    optimizer: Optimizer,
+    schedule: LambdaLR,
+    batches: Iterable[tuple[Tensor, Tensor]],
+    size: int,
+    **fault: Any,
+) -> int:
+    """The oracle; ``fault`` is an argument of `_step_over_tokens`."""
+    batches = iter(batches)
+    steps = 0
+    while window := list(itertools.islice(batches, size)):
+        _step_over_tokens(model, optimizer, window, NO_LIMIT, **fault)
+        schedule.step()
+        steps += 1
+    return steps
+
+
+def _stretch(parameters: list[nn.Parameter], max_norm: float) -> Tensor:
+    """A wrong clip_grad_norm_: a shorter gradient gets the length ``max_norm`` too."""
+    norm = clip_grad_norm_(parameters, NO_LIMIT)
+    for parameter in parameters:
+        if parameter.grad is not None:
+            parameter.grad *= max_norm / norm
+    return norm
+
+
+# fmt: off
+def _list_faults(answer: Callable, unit: str) -> Faults:
+    """Those that both exercises know; ``unit``: what they count."""
+    return (
+        ("Means are added, not averaged: a step of n micro-batches is n times too long.",
+         partial(answer, weight=lambda targets, _: 1 / _count(targets))),
+        (f"This is the mean of means: weigh the micro-batches by their {unit}.",
+         partial(answer, weight=lambda targets, window: 1 / _count(targets) / len(window))),
+        (f"The summed losses are not divided by the {unit} of the window.",
+         partial(answer, weight=lambda *_: 1)),
+        (f"The summed losses are divided by micro-batches, not by {unit}.",
+         partial(answer, weight=lambda _, window: 1 / len(window))),
+        ("Gradients from before the window still count: call zero_grad once, as it begins.",
+         partial(answer, clear=False)),
+    )
+
+
+TOKENS_FAULTS: Faults = (
+    ("The gradient is not clipped before the step.",
+     partial(_step_over_tokens, clip=lambda parameters, _: clip_grad_norm_(parameters, NO_LIMIT))),
+    ("A gradient shorter than max_norm stays as it is.",
+     partial(_step_over_tokens, clip=_stretch)),
+    ("It is clipped after each micro-batch: clip the sum, once.",
+     partial(_step_over_tokens, clip_each=True)),
+    ("Targets of −100 are counted as tokens.",
+     partial(_step_over_tokens, weight=lambda _, window: 1 / sum(map(Tensor.numel, window)))),
+    ("The shares of the micro-batches count −100 as tokens.",
+     partial(_step_over_tokens, weight=lambda targets, window:
+             targets.numel() / _count(targets) / sum(map(Tensor.numel, window)))),
+    ("Micro-batches are weighed by sequences, not by tokens.",
+     partial(_step_over_tokens, weight=lambda targets, window:
+             len(targets) / _count(targets) / sum(map(len, window)))),
+    *_list_faults(_step_over_tokens, "tokens"),
+)
+WINDOW_FAULTS: Faults = (
+    ("A shorter window is divided as if it were full: count the examples of each window.",
+     lambda model, optimizer, schedule, batches, size: _train_windows(
+         model, optimizer, schedule, batches, size,
+         weight=lambda _, window: len(window) / size / _count(*window))),
+    *_list_faults(_train_windows, "examples"),
+)
+# fmt: on
+
+
+def _take_step(
+    call: Callable, start: nn.Module, before: Tensor | float, window: Batches, answer: Callable
+) -> Tensor:
+    """The gradient (P,) of the one step that the answer takes; `_compare_steps` has ``call``."""
+    case = _begin(start, before)
+    call(answer, case, window)
+    return case.steps[0].gradient
 
 
 def _is_along(found: Tensor, vector: Tensor) -> bool:
     """Whether ``found`` is ``vector`` times any number."""
-    return _close(found, found @ vector / (vector @ vector) * vector)
-
-
-def _explain_gradient(
-    found: Tensor, mean: Tensor, sums: Tensor, faults: dict[str, Tensor], before: Tensor | float
-) -> None:
-    """Fail in the words of the fault that gives what was found; ``before``: the last gradient."""
-    require(found.any(), NO_GRADIENT)
-    for sentence, faulty in faults.items():
-        require(not _close(found, faulty), sentence)
-    require(not _close(found, mean + before), LEFT_OVER)
-    if len(sums) > 1:
-        require(not _is_along(found, sums[-1]), ONLY_LAST)
-        require(not _is_along(found, sums[0]), ONLY_FIRST)
-    fail(OTHER_GRADIENT)
+    return is_near(found, found @ vector / (vector @ vector) * vector, TOLERANCE)
 
 
 def _compare_steps(
-    case: _Case, groups: list[Batches], size: int, max_norm: float = NO_LIMIT
-) -> float:
+    case: _Case,
+    groups: list[Batches],
+    call: Callable[[Callable, _Case, Batches], object],
+    oracle: Callable,
+    faults: Faults,
+) -> None:
     """Each step has the gradient of the mean loss of its micro-batches.
 
-    ``groups`` holds the micro-batches of each step, ``size`` is how many a complete one has.
-    Returns the norm that the last step's gradient has before it is clipped.
+    ``groups`` holds the micro-batches of each step; ``call(answer, case, window)`` lets another
+    answer take a step.
     """
-    replayed = case.start
-    before: Tensor | float = case.grad_before
-    mean = torch.zeros(())
-    for step, micro_batches in zip(case.steps, groups, strict=False):
-        several = len(micro_batches) > 1
-        mean, sums = _differentiate(replayed, micro_batches)
-        right = clip_norm(mean, max_norm)
-        require(step.gradient.isfinite().all(), NO_MEAN)
-        if not _close(step.gradient, right):
-            faults = _list_faults(micro_batches, mean, sums, size, max_norm)
-            _explain_gradient(step.gradient, mean, sums, faults, before)
-        require(not several or step.backwards != 1, AT_ONCE)
+    replayed = copy.deepcopy(case.start)
+    before = case.grad_before
+    for step, window in zip(case.steps, groups, strict=False):
+        found = step.gradient
+        run = partial(_take_step, call, replayed, before)
+        require(found.isfinite().all(), NO_MEAN)
+        require(found.any(), NO_GRADIENT)
+        otherwise = OTHER_GRADIENT
+        if len(window) > 1 and _is_along(found, run(window[:1], oracle)):
+            otherwise = ONLY_FIRST
+        if len(window) > 1 and _is_along(found, run(window[-1:], oracle)):
+            otherwise = ONLY_LAST
+        diagnose(found, partial(run, window), oracle, faults, otherwise, tolerance=TOLERANCE)
+        require(len(window) == 1 or step.backwards != 1, AT_ONCE)
         # Replayed at the answer's own learning rate: its schedule is checked apart.
-        weights = flatten_parameters(replayed) - step.learning_rate * right
+        weights = flatten_parameters(replayed) - step.learning_rate * found
         vector_to_parameters(weights, replayed.parameters())
-        before = step.gradient
+        before = found
     # Of more steps than there should be the weights are unknown here; that has its own sentence.
     if len(case.steps) <= len(groups):
-        same = _close(flatten_parameters(case.model), flatten_parameters(replayed))
-        require(same, OTHER_WEIGHTS)
-    return mean.norm().item()
+        weights = flatten_parameters(case.model)
+        require(is_near(weights, flatten_parameters(replayed), TOLERANCE), OTHER_WEIGHTS)
 
 
-@checks_exercise()
+@checks_exercise(faults=TOKENS_FAULTS)
 def check_step_over_tokens(answer: Callable) -> None:
     """``answer(model, optimizer, window, max_norm) -> norm``: over all tokens, clipped once."""
     cases = (
@@ -269,10 +310,18 @@ def check_step_over_tokens(answer: Callable) -> None:
         (SHAPES_WITHOUT_TOKENS, 99, 0.5),
     )
     for shapes, max_norm, grad_before in cases:
-        case = _prepare(shapes, grad_before)
-        found = answer(case.model, case.optimizer, list(case.micro_batches), max_norm)
+        model, window = _prepare(shapes)
+        case = _begin(model, grad_before)
+        found = answer(case.model, case.optimizer, list(window), max_norm)
         require(len(case.steps) == 1, f"A window is one step, here {len(case.steps)} are taken.")
-        norm = _compare_steps(case, [case.micro_batches], len(shapes), max_norm)
+        _compare_steps(
+            case,
+            [window],
+            lambda other, again, part: other(again.model, again.optimizer, part, max_norm),  # noqa: B023
+            _step_over_tokens,
+            TOKENS_FAULTS,
+        )
+        norm = _step_over_tokens(model, SGD(model.parameters()), window, max_norm)
         require(found is not None, "Return the norm that the gradient had before it was clipped.")
         after = norm > max_norm and abs(float(found) / max_norm - 1) < 1e-3
         require(not after, "The returned norm is that after clipping: return the one before.")
@@ -290,26 +339,30 @@ TRAININGS = (
 )
 
 
-@checks_exercise()
+@checks_exercise(faults=WINDOW_FAULTS)
 def check_train_windows(answer: Callable) -> None:
     """``answer(model, optimizer, schedule, batches, size) -> steps``: one for each window."""
     for (examples, size, grad_before), once in itertools.product(TRAININGS, (False, True)):
-        case = _prepare([((number,), 0) for number in examples], grad_before)
-        _check_training(answer, case, size, once)
+        model, batches = _prepare([((number,), 0) for number in examples])
+        _check_training(answer, _begin(model, grad_before), batches, size, once)
 
 
-def _check_training(answer: Callable, case: _Case, size: int, once: bool) -> None:
+def _check_training(answer: Callable, case: _Case, batches: Batches, size: int, once: bool) -> None:
     """``size`` accumulation steps; ``once``: the batches come from a generator."""
+
+    def call(other: Callable, case: _Case, window: Batches) -> None:
+        constant = LambdaLR(case.optimizer, lambda step: 1)
+        other(case.model, case.optimizer, constant, window, size)
+
     schedule = LambdaLR(case.optimizer, lambda step: 1 / (1 + step))
-    batches = list(case.micro_batches)
-    given = (batch for batch in batches) if once else batches
+    given = (batch for batch in batches) if once else list(batches)
     found = answer(case.model, case.optimizer, schedule, given, size)
-    groups = [case.micro_batches[i : i + size] for i in range(0, len(case.micro_batches), size)]
+    groups = [batches[i : i + size] for i in range(0, len(batches), size)]
     taken = len(case.steps)
     require(taken, f"No step is taken{', batches can be read only once' if once else ''}.")
-    after_each = taken >= len(case.micro_batches) and size > 1
+    after_each = taken >= len(batches) and size > 1
     require(not after_each, "A step is taken after every micro-batch.")
-    _compare_steps(case, groups, size)
+    _compare_steps(case, groups, call, _train_windows, WINDOW_FAULTS)
     calls = schedule.last_epoch
     moved = f"The schedule is stepped {calls} times in {taken} steps: once a step, after it."
     require(calls == taken, moved)

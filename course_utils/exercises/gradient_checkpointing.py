@@ -1,16 +1,17 @@
 """Checks of the exercises of lesson 10."""
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from numbers import Integral
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import CheckpointError
 
-from course_utils.exercises.checking import checks_exercise, fail, require
+from course_utils.exercises.checking import Faults, checks_exercise, diagnose, fail, require
 from course_utils.measure.memory import count_saved_bytes
 
 __all__ = ["check_choose_segments", "check_recompute_mixed", "check_run_segments"]
@@ -29,100 +30,76 @@ COSTS = (
     (1, 4, 4),
 )
 FORMATS = {None: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}  # None: autocast is off
+SAME_FORMATS = {dtype: dtype for dtype in FORMATS}
 
 UNSEEN = "Parameters get no gradient if x wants none: make them arguments (or use_reentrant=False)."
 CHANGED = "The second pass is not the first: has a loop variable moved on? Make it an argument."
-IGNORED = "The gradient that comes back is ignored: give it to autograd."
-UNDER_AUTOCAST = "Ask for the gradients outside of autocast."
+# Under dropout another mask gives other gradients, whatever else is wrong.
 MASK = "Dropout draws another mask in the second pass: restore the random state."
+OTHER_GRADIENTS = "The gradients are not those of the plain forward pass."
 DRAWN = "After the forward pass the random state is not the one that the blocks leave."
 FORKED = "The backward pass changes the random state: put it back (torch.random.fork_rng)."
 NOT_RECOMPUTED = "The block does not run in the backward pass: nothing is recomputed."
 NONE_RECOMPUTED = "No block runs in the backward pass: nothing is recomputed."
 
 
-def _count_bytes(segments: int, blocks: int, block_bytes: int, input_bytes: int) -> int:
-    """The inputs of all segments, and the activations of the longest segment."""
-    longest = -(-blocks // segments)  # rounded up
-    return segments * input_bytes + longest * block_bytes
+def _count_bytes(s: int, n: int, a: int, b: int) -> int:
+    """The inputs of all ``s`` segments, and the activations of the longest one."""
+    longest = -(-n // s)  # rounded up
+    return s * b + longest * a
 
 
-# What a choice with a fault makes least, in place of the bytes. All take the same arguments.
+def _choose(
+    num_blocks: int,
+    block_bytes: int,
+    input_bytes: int,
+    cost: Callable[[int, int, int, int], Any] = _count_bytes,
+) -> int:
+    """The oracle: the smallest number of segments with the least bytes, or another ``cost``."""
+    segments = range(1, num_blocks + 1)
+    return min(segments, key=lambda s: cost(s, num_blocks, block_bytes, input_bytes))
 
 
-def _bytes_then_largest(
-    segments: int, blocks: int, block_bytes: int, input_bytes: int
-) -> tuple[int, int]:
-    return _count_bytes(segments, blocks, block_bytes, input_bytes), -segments
+# fmt: off
+CHOICE_FAULTS: Faults = (
+    ("Of equal ones this is the largest: return the smallest.",
+     partial(_choose, cost=lambda s, n, a, b: (_count_bytes(s, n, a, b), -s))),
+    ("Not only divisors: the longest segment counts.",
+     partial(_choose, cost=lambda s, n, a, b: (n % s != 0, _count_bytes(s, n, a, b)))),
+    ("The longest segment has ⌈n/s⌉ blocks, not ⌊n/s⌋.",
+     partial(_choose, cost=lambda s, n, a, b: s * b + n // s * a)),
+    ("The longest segment has ⌈n/s⌉ blocks, not n/s.",
+     partial(_choose, cost=lambda s, n, a, b: s * b + n / s * a)),
+    ("The bytes of block and input are exchanged.",
+     partial(_choose, cost=lambda s, n, a, b: _count_bytes(s, n, b, a))),
+    ("√n is right only where a = b: take √(n·a/b).",
+     partial(_choose, cost=lambda s, n, a, b: abs(s - n**0.5))),
+    ("The rounded root is not always best: try all.",
+     partial(_choose, cost=lambda s, n, a, b: abs(s - (n * a / b) ** 0.5))),
+)
+# fmt: on
 
 
-def _bytes_of_divisors(
-    segments: int, blocks: int, block_bytes: int, input_bytes: int
-) -> tuple[bool, int]:
-    divides = blocks % segments == 0
-    return not divides, _count_bytes(segments, blocks, block_bytes, input_bytes)
+def _answer_all(answer: Callable) -> list:
+    return [answer(*costs) for costs in COSTS]
 
 
-def _bytes_with_floor(segments: int, blocks: int, block_bytes: int, input_bytes: int) -> int:
-    return segments * input_bytes + blocks // segments * block_bytes
-
-
-def _bytes_with_fraction(segments: int, blocks: int, block_bytes: int, input_bytes: int) -> float:
-    return segments * input_bytes + blocks / segments * block_bytes
-
-
-def _bytes_exchanged(segments: int, blocks: int, block_bytes: int, input_bytes: int) -> int:
-    return _count_bytes(segments, blocks, input_bytes, block_bytes)
-
-
-def _distance_to_root(segments: int, blocks: int, block_bytes: int, input_bytes: int) -> float:
-    return abs(segments - blocks**0.5)
-
-
-def _distance_to_weighted_root(
-    segments: int, blocks: int, block_bytes: int, input_bytes: int
-) -> float:
-    return abs(segments - (blocks * block_bytes / input_bytes) ** 0.5)
-
-
-FAULTS = {
-    "Of equal ones this is the largest: return the smallest.": _bytes_then_largest,
-    "Not only divisors: the longest segment counts.": _bytes_of_divisors,
-    "The longest segment has ⌈n/s⌉ blocks, not ⌊n/s⌋.": _bytes_with_floor,
-    "The longest segment has ⌈n/s⌉ blocks, not n/s.": _bytes_with_fraction,
-    "The bytes of block and input are exchanged.": _bytes_exchanged,
-    "√n is right only where a = b: take √(n·a/b).": _distance_to_root,
-    "The rounded root is not always best: try all.": _distance_to_weighted_root,
-}
-
-
-def _choose(cost: Callable, blocks: int, block_bytes: int, input_bytes: int) -> int:
-    """The number of segments with the least ``cost``, of equal ones the smallest."""
-    return min(
-        range(1, blocks + 1),
-        key=lambda segments: cost(segments, blocks, block_bytes, input_bytes),
-    )
-
-
-@checks_exercise()
+@checks_exercise(faults=CHOICE_FAULTS)
 def check_choose_segments(answer: Callable) -> None:
     """``answer(num_blocks, block_bytes, input_bytes) -> segments`` with the least memory."""
-    found = [answer(*costs) for costs in COSTS]
-    best = [_choose(_count_bytes, *costs) for costs in COSTS]
-    cases = [f"{n} blocks of {a} bytes, inputs of {b}" for n, a, b in COSTS]
-    for case, (blocks, _, _), segments in zip(cases, COSTS, found, strict=True):
+    found = _answer_all(answer)
+    otherwise = ""  # the sentence on the first wrong number
+    for (n, a, b), segments in zip(COSTS, found, strict=True):
+        case = f"{n} blocks of {a} bytes, inputs of {b}"
         whole = isinstance(segments, Integral)
         require(whole, f"Return the number of segments, a whole number, not {segments!r}.")
-        possible = 1 <= segments <= blocks
-        require(possible, f"{case}: {segments} segments, where 1 to {blocks} are possible.")
-    if found == best:
-        return
-    for sentence, cost in FAULTS.items():
-        require(found != [_choose(cost, *costs) for costs in COSTS], sentence)
-    for case, costs, segments, right in zip(cases, COSTS, found, best, strict=True):
-        more = f"{segments} segments need {_count_bytes(segments, *costs)} bytes"
-        less = f"{right} need {_count_bytes(right, *costs)}"
-        require(segments == right, f"{case}: {more}, {less}.")
+        possible = 1 <= segments <= n
+        require(possible, f"{case}: {segments} segments, where 1 to {n} are possible.")
+        right = _choose(n, a, b)
+        if segments != right and not otherwise:
+            more = f"{segments} segments need {_count_bytes(segments, n, a, b)} bytes"
+            otherwise = f"{case}: {more}, {right} need {_count_bytes(right, n, a, b)}."
+    diagnose(found, _answer_all, _choose, CHOICE_FAULTS, otherwise)
 
 
 def _build(log: list[int], number: int, *layers: nn.Module) -> nn.Sequential:
@@ -160,6 +137,10 @@ class _Passes:
     first: list[int]  # numbers of the blocks that run in the forward pass, in order
     second: list[int]  # and in the backward pass
 
+    def join_gradients(self) -> Tensor:
+        """All gradients as one vector; none may be missing."""
+        return torch.cat([g.flatten() for g in self.gradients.values() if g is not None])
+
 
 def _observe(
     run: Callable, model: nn.Module, log: list[int], x: Tensor, dtype: torch.dtype | None = None
@@ -195,31 +176,17 @@ def _observe(
     )
 
 
-def _all_equal(one: Iterable, other: Iterable) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
-
-
-def _require_same(
-    found: _Passes,
-    plain: _Passes,
-    dropout: float,
-    faults: Iterable[tuple[str, Sequence[Tensor]]] = (),
-) -> None:
-    """As without checkpointing, to the last bit, and with fewer saved bytes.
-
-    ``faults``: each sentence with the gradients that the fault gives.
-    """
+def _require_same_output(found: _Passes, plain: _Passes) -> None:
+    """The output is that without checkpointing, to the last bit, and all gradients come."""
     same = found.out.dtype == plain.out.dtype and torch.equal(found.out, plain.out)
     require(same, "The output is not that of the plain forward pass.")
     missing = ", ".join(name for name, gradient in found.gradients.items() if gradient is None)
     require(not missing, f"Without a gradient: {missing}; is each an argument of the Function?")
     require(found.gradients.keys() == plain.gradients.keys(), "x is changed: detach it first.")
-    gradients = found.gradients.values()
-    if not _all_equal(gradients, plain.gradients.values()):
-        for sentence, faulty in faults:
-            require(not _all_equal(gradients, faulty), sentence)
-        # Under dropout another mask gives other gradients, whatever else is wrong.
-        fail(MASK if dropout else "The gradients are not those of the plain forward pass.")
+
+
+def _require_same_state(found: _Passes, plain: _Passes) -> None:
+    """The random states are those without checkpointing, and there are fewer saved bytes."""
     require(torch.equal(found.drawn[0], plain.drawn[0]), DRAWN)
     require(torch.equal(found.drawn[1], plain.drawn[1]), FORKED)
     kept = f"{found.saved_bytes} bytes are kept, and {plain.saved_bytes} with nothing recomputed"
@@ -227,34 +194,62 @@ def _require_same(
     require(less, f"{kept}: keep inputs and nothing else.")
 
 
-def _list_faults(
-    block: nn.Module, x: Tensor, dtype: torch.dtype | None
-) -> Iterator[tuple[str, Sequence[Tensor]]]:
-    """Sentence and the gradients that a second pass with this fault gives, without dropout.
+def _recompute(
+    block: nn.Module,
+    x: Tensor,
+    formats: Mapping = SAME_FORMATS,
+    ignore_gradient: bool = False,
+    differentiate_under_autocast: bool = False,
+) -> Tensor:
+    """A right answer, unless one of its faults is chosen.
 
-    ``dtype``: the autocast of the first pass.
+    ``formats``: that of the second pass, for each that the first may have.
     """
-    x = x.detach().requires_grad_(x.requires_grad)
-    tensors = [tensor for tensor in (x, *block.parameters()) if tensor.requires_grad]
-    for other, name in FORMATS.items():
-        with _autocast(other):
-            out = block(x)
-        if other != dtype:
-            sentence = (
-                f"The second pass runs in {name}, the first in {FORMATS[dtype]}: see autocast."
-            )
-            # The gradient that comes back has the dtype of the first pass.
-            weights = _weigh(out.to(dtype or x.dtype))
-            yield sentence, torch.autograd.grad(out, tensors, weights)
-            continue
-        ones = torch.ones_like(out)
-        yield IGNORED, torch.autograd.grad(out, tensors, ones, retain_graph=True)
-        with _autocast(dtype):
-            gradients = torch.autograd.grad(out, tensors, _weigh(out))
-        yield UNDER_AUTOCAST, gradients
+
+    class Again(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor, *parameters: Tensor) -> Tensor:
+            enabled = torch.is_autocast_enabled("cpu")
+            ctx.dtype = torch.get_autocast_dtype("cpu") if enabled else None
+            ctx.random_state = torch.get_rng_state()
+            ctx.save_for_backward(x, *parameters)
+            return block(x)
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, ...]:
+            x, *parameters = ctx.saved_tensors
+            x = x.detach().requires_grad_()
+            with torch.enable_grad(), torch.random.fork_rng(devices=[]):
+                torch.set_rng_state(ctx.random_state)
+                with _autocast(formats[ctx.dtype]):
+                    out = block(x)
+            if ignore_gradient:
+                gradient = torch.ones_like(gradient)
+            with _autocast(ctx.dtype if differentiate_under_autocast else None):
+                return torch.autograd.grad(out, (x, *parameters), gradient)
+
+    return Again.apply(x, *(p for p in block.parameters() if p.requires_grad))
 
 
-@checks_exercise()
+FORMAT_FAULTS: Faults = tuple(
+    (
+        f"The second pass runs in {FORMATS[second]}, the first in {FORMATS[first]}: see autocast.",
+        partial(_recompute, formats=SAME_FORMATS | {first: second}),
+    )
+    for first, second in itertools.permutations(FORMATS, 2)
+)
+# fmt: off
+RECOMPUTE_FAULTS: Faults = (
+    *FORMAT_FAULTS,
+    ("The gradient that comes back is ignored: give it to autograd.",
+     partial(_recompute, ignore_gradient=True)),
+    ("Ask for the gradients outside of autocast.",
+     partial(_recompute, differentiate_under_autocast=True)),
+)
+# fmt: on
+
+
+@checks_exercise(faults=RECOMPUTE_FAULTS)
 @torch.random.fork_rng(devices=[])
 def check_recompute_mixed(answer: Callable) -> None:
     """``answer(block, x) -> block(x)``, computed again under the same autocast."""
@@ -269,12 +264,22 @@ def check_recompute_mixed(answer: Callable) -> None:
         x = inputs.clone().requires_grad_(wants_gradient)
         block.train(dropout)
         first_layer.weight.requires_grad_(not frozen)
-        plain = _observe(block, block, log, x, dtype)
-        found = _observe(partial(answer, block), block, log, x, dtype)
+        observe = partial(_observe, model=block, log=log, x=x, dtype=dtype)
+        plain = observe(block)
+        found = observe(partial(answer, block))
         require(found.second, NOT_RECOMPUTED)
         runs = len(found.first + found.second)
         require(runs == 2, f"The block runs {runs} times in all: once forward and once again.")
-        _require_same(found, plain, dropout, _list_faults(block, x, dtype))
+        _require_same_output(found, plain)
+        diagnose(
+            found.join_gradients(),
+            lambda other: observe(partial(other, block)).join_gradients(),  # noqa: B023
+            lambda block, x: block(x),
+            RECOMPUTE_FAULTS,
+            MASK if dropout else OTHER_GRADIENTS,
+            tolerance=0,
+        )
+        _require_same_state(found, plain)
 
 
 def _require_calls(found: _Passes, blocks: int, size: int) -> None:
@@ -323,4 +328,7 @@ def check_run_segments(answer: Callable) -> None:
         plain = _observe(model, model, log, x)
         found = _observe(partial(answer, blocks, segments), model, log, x)
         _require_calls(found, count, count // segments)
-        _require_same(found, plain, dropout)
+        _require_same_output(found, plain)
+        same = torch.equal(found.join_gradients(), plain.join_gradients())
+        require(same, MASK if dropout else OTHER_GRADIENTS)
+        _require_same_state(found, plain)

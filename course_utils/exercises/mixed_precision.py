@@ -4,7 +4,8 @@ import copy
 import math
 import warnings
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -13,17 +14,8 @@ from torch import Tensor, nn
 from torch.optim import SGD
 from torch.optim.lr_scheduler import LambdaLR
 
-from course_utils.exercises.checking import checks_exercise, fail, require
-from course_utils.exercises.oracles import (
-    Batches,
-    ScaledStep,
-    clip_norm,
-    compare_with_faults,
-    flatten_parameters,
-    take_step_clipped_while_scaled,
-    take_unclipped_step,
-    train_copy_scaled,
-)
+from course_utils.exercises.checking import Faults, checks_exercise, diagnose, require
+from course_utils.exercises.oracles import Batches, flatten_parameters
 
 __all__ = ["check_find_spacing", "check_train_mixed", "check_train_scaled"]
 
@@ -45,67 +37,12 @@ MISSED = "Of {} steps {} are taken: has each batch its zero_grad, and then its s
 NO_UPDATE = "A step comes after a step without update(), which each batch ends with."
 OTHER_STEPS = "The weights are not those of one clipped step of SGD for each finite gradient."
 NO_ZERO_GRAD = "Older gradients count: zero_grad is missing."
-ZERO_GRAD_TOO_LATE = (
-    "Gradients from before the call count in the first step: zero_grad comes too late."
-)
-ZERO_GRAD_BEFORE_LOOP = (
-    "Older gradients count from the second step on: zero_grad belongs inside the loop."
-)
-
-
-def _take_scaled(step: ScaledStep) -> Tensor:
-    return clip_norm(step.gradient * step.scale, step.max_norm)
-
-
-def _take_unscaled_twice(step: ScaledStep) -> Tensor:
-    return clip_norm(step.gradient / step.scale, step.max_norm)
-
-
-# What .grad holds from before is never scaled, but unscale_ divides it with the new gradient.
-def _take_with_gradients_before(step: ScaledStep) -> Tensor:
-    return clip_norm(step.gradient + step.before / step.scale, step.max_norm)
-
-
-def _take_with_gradients_before_the_call(step: ScaledStep) -> Tensor:
-    if step.number == 0:
-        return _take_with_gradients_before(step)
-    return clip_norm(step.gradient, step.max_norm)
-
-
-def _take_with_gradients_of_steps_before(step: ScaledStep) -> Tensor:
-    if step.number > 0:
-        return _take_with_gradients_before(step)
-    return clip_norm(step.gradient, step.max_norm)
-
-
-def _take_with_next_rate(step: ScaledStep) -> Tensor:
-    """The rate is LR / (2 + n) instead of LR / (1 + n)."""
-    factor = (1 + step.number) / (2 + step.number)
-    return clip_norm(step.gradient, step.max_norm) * factor
-
-
-# sentence to the step that an answer with this fault takes
-STEP_FAULTS = {
-    "The gradient is not clipped.": take_unclipped_step,
-    "It is clipped while it is scaled: unscale_ first.": take_step_clipped_while_scaled,
-    "The step is scaled: unscale_ its gradient.": _take_scaled,
-    "The loss is not scaled, but its gradient unscaled.": _take_unscaled_twice,
-    NO_ZERO_GRAD: _take_with_gradients_before,
-    ZERO_GRAD_TOO_LATE: _take_with_gradients_before_the_call,
-    ZERO_GRAD_BEFORE_LOOP: _take_with_gradients_of_steps_before,
-    "schedule.step() comes too early.": _take_with_next_rate,
-}
 
 BF16_WEIGHTS = (
     "The weights have bf16's digits in the forward pass: autocast needs no model.bfloat16()."
 )
 NO_AUTOCAST = "The logits are {}, not bf16: call the model inside autocast."
-ONE_AUTOCAST = (
-    "One autocast around all batches keeps its bf16 copy of the first weights: one a batch."
-)
 OTHER_MIXED_STEPS = "The weights are not those of one step of SGD for each batch."
-BF16_LOSS = "The loss has only the digits of bf16: take it inside autocast or of logits.float()."
-BF16_TOTAL = "The total has only the digits of bf16: add up Python floats, loss.item()."
 
 
 def _next_float(value: float, steps: int, dtype: torch.dtype) -> float:
@@ -117,27 +54,29 @@ def _next_float(value: float, steps: int, dtype: torch.dtype) -> float:
     return (bits + steps).view(dtype).item()
 
 
-def _explain_spacing(value: float, dtype: torch.dtype, found: float) -> str:
-    """The sentence on a wrong spacing."""
-    info = torch.finfo(dtype)
-    after = _next_float(value, 1, dtype)
-    before = _next_float(value, -1, dtype)
-    case = f"{dtype}, {value:.9g}: to the next number it is {after - value:.3g}, not {found:.3g}"
-    if value < info.smallest_normal:
-        return f"{case}; all below smallest_normal are equally far apart."
-    # A mantissa of 0.5 is that of a power of two: only just below it is log2 rounded up to it.
-    is_below_power = math.frexp(after)[0] == 0.5
-    place = "log2 is rounded up" if is_below_power else "the power of two below counts"
-    faults = {
-        "eps is the spacing from 1 to 2 only: at each power of two it doubles.": info.eps,
-        "It changes at powers of two only: it is not value · eps.": value * info.eps,
-        f"{case}; that is the number before.": value - before,
-        f"{case}; {place}.": 2 * (after - value),
-    }
-    return next((sentence for sentence, fault in faults.items() if found == fault), f"{case}.")
+def _find_spacing(value: float, dtype: torch.dtype) -> float:
+    """The oracle."""
+    return _next_float(value, 1, dtype) - value
 
 
-@checks_exercise()
+# fmt: off
+SPACING_FAULTS: Faults = (
+    # Only just below a power of two this is wrong.
+    ("log2 is rounded up.",
+     lambda value, dtype: _find_spacing(_next_float(value, 1, dtype), dtype)),
+    ("eps is the spacing from 1 to 2 only: at each power of two it doubles.",
+     lambda value, dtype: torch.finfo(dtype).eps),
+    ("it changes at powers of two only: it is not value · eps.",
+     lambda value, dtype: value * torch.finfo(dtype).eps),
+    ("that is the number before.",
+     lambda value, dtype: value - _next_float(value, -1, dtype)),
+    ("the power of two below counts.",
+     lambda value, dtype: 2 * _find_spacing(value, dtype)),
+)
+# fmt: on
+
+
+@checks_exercise(faults=SPACING_FAULTS)
 def check_find_spacing(answer: Callable) -> None:
     """``answer(value, dtype) -> spacing``: compared with the bits, also of subnormal numbers."""
     for dtype in FORMATS:
@@ -149,8 +88,20 @@ def check_find_spacing(answer: Callable) -> None:
         for value in (1.0, 1.5, 3.0, 0.75, *powers, *below, half_of_largest, smallest):
             found = answer(value, dtype)
             require(isinstance(found, float), f"Return a Python float, not {found!r}.")
-            if found != _next_float(value, 1, dtype) - value:
-                fail(_explain_spacing(value, dtype, found))
+            right = _find_spacing(value, dtype)
+            case = f"{dtype}, {value:.9g}: to the next number it is {right:.3g}, not {found:.3g};"
+            even = f"{case} all below smallest_normal are equally far apart."
+            require(found == right or value >= normal, even)
+            diagnose(
+                # Divided, as the comparison squares, and the smallest numbers have no square.
+                found / right,
+                lambda other: other(value, dtype) / right,  # noqa: B023
+                _find_spacing,
+                SPACING_FAULTS,
+                "it doubles at each power of two.",
+                case=case,
+                tolerance=0,
+            )
 
 
 def _prepare(number: int, dtype: torch.dtype) -> tuple[nn.Module, Batches]:
@@ -162,35 +113,89 @@ def _prepare(number: int, dtype: torch.dtype) -> tuple[nn.Module, Batches]:
     return model, [(draw(8, 3, 2, 2), draw(8, 4).argmax(dim=1)) for _ in range(number)]
 
 
-@checks_exercise()
-def check_train_scaled(answer: Callable) -> None:
-    """``answer(model, optimizer, schedule, scaler, batches, max_norm) -> steps taken``."""
-    for places, factor, max_norm, scale, growth_interval in CASES:
-        model, batches = _prepare(7, torch.float64)
-        for place in places:
-            images, targets = batches[place]
-            batches[place] = (images * factor, targets)
-        _check_scaled_training(answer, model, batches, max_norm, scale, growth_interval)
+def _step_and_update(scaler: torch.amp.GradScaler, optimizer: SGD) -> None:
+    scaler.step(optimizer)
+    scaler.update()
 
 
-def _check_scaled_training(
-    answer: Callable,
+def _train_scaled(
     model: nn.Module,
+    optimizer: SGD,
+    schedule: LambdaLR,
+    scaler: torch.amp.GradScaler,
     batches: Batches,
     max_norm: float,
-    scale: float,
-    growth_interval: int,
-) -> None:
-    train = partial(
-        train_copy_scaled,
-        copy.deepcopy(model),
-        batches,
-        learning_rate=lambda step: LR / (1 + step),
-        max_norm=max_norm,
-        scale=scale,
-        growth_interval=growth_interval,
-        grad_before=GRAD_BEFORE,
-    )
+    zeroes: Callable[[int], bool] = lambda number: True,
+    scales: bool = True,
+    unscales: bool = True,
+    clips: bool = True,
+    take_step: Callable[[torch.amp.GradScaler, SGD], object] = _step_and_update,
+    schedules_first: bool = False,
+) -> int:
+    """The oracle; another value of an argument from ``zeroes`` on is a fault.
+
+    ``zeroes(number)``: whether there is a zero_grad before the batch with this number.
+    """
+    taken = 0
+    for number, (images, targets) in enumerate(batches):
+        if zeroes(number):
+            optimizer.zero_grad()
+        loss = F.cross_entropy(model(images), targets)
+        (scaler.scale(loss) if scales else loss).backward()
+        if unscales:
+            scaler.unscale_(optimizer)
+        if clips:
+            nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+        if schedules_first:
+            schedule.step()
+        before = scaler.get_scale()
+        take_step(scaler, optimizer)
+        if scaler.get_scale() >= before:
+            taken += 1
+            if not schedules_first:
+                schedule.step()
+    return taken
+
+
+# fmt: off
+SCALED_FAULTS: Faults = (
+    ("The gradient is not clipped.",
+     partial(_train_scaled, clips=False)),
+    ("It is clipped while it is scaled: unscale_ first.",
+     partial(_train_scaled, unscales=False)),
+    ("The step is scaled: unscale_ its gradient.",
+     partial(_train_scaled, unscales=False, take_step=lambda scaler, optimizer: optimizer.step())),
+    ("The loss is not scaled, but its gradient unscaled.",
+     partial(_train_scaled, scales=False)),
+    (NO_ZERO_GRAD,
+     partial(_train_scaled, zeroes=lambda number: False)),
+    ("Gradients from before the call count in the first step: zero_grad comes too late.",
+     partial(_train_scaled, zeroes=lambda number: number > 0)),
+    ("Older gradients count from the second step on: zero_grad belongs inside the loop.",
+     partial(_train_scaled, zeroes=lambda number: number == 0)),
+    ("schedule.step() comes too early.",
+     partial(_train_scaled, schedules_first=True)),
+)
+# fmt: on
+
+
+@dataclass(frozen=True)
+class _ScaledTraining:
+    """What an answer leaves behind."""
+
+    weights: Tensor  # (P,)
+    steps: int  # of the optimizer, without those that were skipped
+    calls: int  # of schedule.step
+    scale: float  # after the last batch
+    returned: object
+
+
+def _run_scaled(answer: Callable, case: tuple) -> _ScaledTraining:
+    places, factor, max_norm, scale, growth_interval = case
+    model, batches = _prepare(7, torch.float64)
+    for place in places:
+        images, targets = batches[place]
+        batches[place] = (images * factor, targets)
     for parameter in model.parameters():
         parameter.grad = torch.full_like(parameter, GRAD_BEFORE)
     optimizer = SGD(model.parameters(), lr=LR)
@@ -201,29 +206,43 @@ def _check_scaled_training(
     with warnings.catch_warnings(action="ignore", category=UserWarning):
         schedule = LambdaLR(optimizer, lambda step: 1 / (1 + step))
         try:
-            found = answer(model, optimizer, schedule, scaler, list(batches), max_norm)
+            returned = answer(model, optimizer, schedule, scaler, batches, max_norm)
         except RuntimeError as error:
             require("step()" not in str(error), NO_UPDATE)  # what GradScaler says then
             raise
-
-    right = train()
-    weights = flatten_parameters(model)
-    require(weights.isfinite().all(), NAN)
-    number = len(steps)
-    require(number >= right.steps, MISSED.format(right.steps, number))
-    calls = schedule.last_epoch
-    moved = f"The schedule is stepped {calls} times in {number} steps: once after each"
-    require(calls <= number, f"{moved}, but not after a skipped one.")
-    require(calls == number, f"{moved}, also if the scale has grown.")
-    faults = (
-        (sentence, train(take_step=take_step).weights)
-        for sentence, take_step in STEP_FAULTS.items()
+    return _ScaledTraining(
+        weights=flatten_parameters(model),
+        steps=len(steps),
+        calls=schedule.last_epoch,
+        scale=scaler.get_scale(),
+        returned=returned,
     )
-    compare_with_faults(weights, right.weights, faults, OTHER_STEPS, 1e-4, 5e-6)
-    led = f"{right.steps} of {len(batches)} batches led to a step, not {found}."
-    require(found == right.steps, led)
-    own = scaler.get_scale()
-    require(own == right.scale, f"The scale ends at {own:g}, not at {right.scale:g}: update()?")
+
+
+@checks_exercise(faults=SCALED_FAULTS)
+def check_train_scaled(answer: Callable) -> None:
+    """``answer(model, optimizer, schedule, scaler, batches, max_norm) -> steps taken``."""
+    for case in CASES:
+        found = _run_scaled(answer, case)
+        right = _run_scaled(_train_scaled, case)
+        require(found.weights.isfinite().all(), NAN)
+        require(found.steps >= right.steps, MISSED.format(right.steps, found.steps))
+        moved = f"The schedule is stepped {found.calls} times in {found.steps} steps: once after"
+        require(found.calls <= found.steps, f"{moved} each, but not after a skipped one.")
+        require(found.calls == found.steps, f"{moved} each, also if the scale has grown.")
+        diagnose(
+            found.weights,
+            lambda other: _run_scaled(other, case).weights,  # noqa: B023
+            _train_scaled,
+            SCALED_FAULTS,
+            OTHER_STEPS,
+            tolerance=1e-4,
+            fault_tolerance=5e-6,
+        )
+        led = f"{right.steps} of 7 batches led to a step, not {found.returned}."
+        require(found.returned == right.steps, led)
+        ends = f"The scale ends at {found.scale:g}, not at {right.scale:g}: update()?"
+        require(found.scale == right.scale, ends)
 
 
 def _train_mixed(
@@ -231,34 +250,46 @@ def _train_mixed(
     batches: Batches,
     lr: float,
     loss_dtype: torch.dtype = torch.float32,
-    sums_gradients: bool = False,
+    total_dtype: torch.dtype = torch.float64,
+    zeroes: bool = True,
     one_autocast: bool = False,
-) -> tuple[Tensor, Tensor]:
-    """The oracle: weights (P,) of a trained copy and losses (batches,). Off by default are faults.
-
-    Args:
-        loss_dtype: in which the loss is taken.
-        sums_gradients: zero_grad is missing; an SGD with momentum 1 steps like that.
-        one_autocast: a single one around all batches.
-    """
-    model = copy.deepcopy(model)
-    optimizer = SGD(model.parameters(), lr=lr, momentum=1 if sums_gradients else 0)
-    losses = []
-    with ExitStack() as stack:
-        if one_autocast:
-            stack.enter_context(torch.autocast("cpu", torch.bfloat16))
+) -> float:
+    """The oracle; another value of an argument from ``loss_dtype`` on is a fault."""
+    autocast = partial(torch.autocast, "cpu", torch.bfloat16)
+    optimizer = SGD(model.parameters(), lr=lr)
+    total = torch.zeros((), dtype=total_dtype)
+    with autocast() if one_autocast else nullcontext():
         for images, targets in batches:
-            with torch.autocast("cpu", torch.bfloat16):
+            with autocast():
                 logits = model(images)
             loss = F.cross_entropy(logits.to(loss_dtype), targets)
-            losses.append(loss.detach().float())
-            optimizer.zero_grad()
+            if zeroes:
+                optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-    return flatten_parameters(model), torch.stack(losses)
+            total += loss.detach()
+    return (total / len(batches)).item()
 
 
-@checks_exercise()
+# fmt: off
+MIXED_STEP_FAULTS: Faults = (
+    ("One autocast around all batches keeps its bf16 copy of the first weights: one a batch.",
+     partial(_train_mixed, one_autocast=True)),
+    (NO_ZERO_GRAD,
+     partial(_train_mixed, zeroes=False)),
+)
+MEAN_LOSS_FAULTS: Faults = (
+    ("The loss has only the digits of bf16: take it inside autocast or of logits.float().",
+     partial(_train_mixed, loss_dtype=torch.bfloat16)),
+    ("The total has only the digits of bf16: add up Python floats, loss.item().",
+     partial(_train_mixed, total_dtype=torch.bfloat16)),
+    ("Divide the sum by the number of batches.",
+     lambda model, batches, lr: _train_mixed(model, batches, lr) * len(batches)),
+)
+# fmt: on
+
+
+@checks_exercise(faults=(*MIXED_STEP_FAULTS, *MEAN_LOSS_FAULTS))
 def check_train_mixed(answer: Callable) -> None:
     """``answer(model, batches, lr) -> mean loss``: bf16 activations, everything else fp32."""
     for number, lr in ((1, 0.05), (5, 0.05), (200, 0.001)):
@@ -267,7 +298,7 @@ def check_train_mixed(answer: Callable) -> None:
 
 
 def _check_mixed_training(answer: Callable, model: nn.Module, batches: Batches, lr: float) -> None:
-    train = partial(_train_mixed, copy.deepcopy(model), batches, lr)
+    given = copy.deepcopy(model)
     start = flatten_parameters(model)
     weights_seen: list[Tensor] = []  # in each forward pass
     logits_dtypes: list[torch.dtype] = []
@@ -287,26 +318,29 @@ def _check_mixed_training(answer: Callable, model: nn.Module, batches: Batches, 
     require(not weights.equal(start), "The weights of the model that is given never change.")
     require(not weights.equal(weights.bfloat16().float()), "The weights are rounded to bf16.")
 
-    # Compared are the changes of the weights: they are small beside the weights themselves.
-    right, losses = train()
-    faults = (
-        (ONE_AUTOCAST, train(one_autocast=True)[0] - start),
-        (NO_ZERO_GRAD, train(sums_gradients=True)[0] - start),
+    def run(other: Callable) -> tuple[Tensor, float]:
+        """The changes of the weights, which are small beside the weights, and the mean loss."""
+        again = copy.deepcopy(given)
+        mean = other(again, batches, lr)
+        return flatten_parameters(again) - start, mean
+
+    diagnose(
+        weights - start,
+        lambda other: run(other)[0],
+        _train_mixed,
+        MIXED_STEP_FAULTS,
+        OTHER_MIXED_STEPS,
+        tolerance=0.02,
+        fault_tolerance=1e-3,
     )
-    compare_with_faults(weights - start, right - start, faults, OTHER_MIXED_STEPS, 0.02, 1e-3)
     require(isinstance(found, float), f"Return a Python float, not {type(found).__name__}.")
-    _check_mean_loss(found, losses, train(loss_dtype=torch.bfloat16)[1])
-
-
-def _check_mean_loss(found: float, losses: Tensor, bf16_losses: Tensor) -> None:
-    """``losses`` (batches,) of the right training, and as they are if taken in bf16."""
-    bf16_total = torch.tensor(0.0)
-    for loss in losses:
-        bf16_total = (bf16_total + loss).bfloat16()
-    faults = (
-        (BF16_LOSS, bf16_losses.mean()),
-        (BF16_TOTAL, bf16_total / len(losses)),
-        ("Divide the sum by the number of batches.", losses.sum()),
+    mean = run(_train_mixed)[1]
+    diagnose(
+        found,
+        lambda other: run(other)[1],
+        _train_mixed,
+        MEAN_LOSS_FAULTS,
+        f"The mean loss over the batches is {mean:.5f}, not {found:.5f}.",
+        tolerance=5e-4,
+        fault_tolerance=2.5e-5,
     )
-    other = f"The mean loss over the batches is {losses.mean():.5f}, not {found:.5f}."
-    compare_with_faults(torch.tensor(found), losses.mean(), faults, other, 5e-4, 2.5e-5)

@@ -1,7 +1,7 @@
 """What several checks compare with: trainings taken by hand, and when two results are the same."""
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeGuard
 
@@ -10,14 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from course_utils.exercises.checking import fail
-
 __all__ = [
     "Batches",
     "ScaledStep",
     "ScaledTraining",
     "clip_norm",
-    "compare_with_faults",
     "flatten_parameters",
     "is_close",
     "is_near",
@@ -54,28 +51,6 @@ def is_near(found: Tensor, expected: Tensor, tolerance: float) -> bool:
     if found.shape != expected.shape:
         return False
     return bool((found - expected).norm() <= tolerance * expected.norm())
-
-
-def compare_with_faults(
-    found: Tensor,
-    right: Tensor,
-    faults: Iterable[tuple[str, Tensor]],
-    otherwise: str,
-    tolerance: float,
-    fault_tolerance: float,
-) -> None:
-    """Fail, unless ``found`` is ``right``, with the sentence of the fault that gives it.
-
-    ``faults``: each sentence with the value that an answer with this fault returns. They are
-    read only until one fits, so a generator saves the work for the others. ``otherwise`` is the
-    sentence if none fits. The tolerances are those of `is_near`.
-    """
-    if is_near(found, right, tolerance):
-        return
-    for sentence, faulty in faults:
-        if is_near(found, faulty, fault_tolerance):
-            fail(sentence)
-    fail(otherwise)
 
 
 def flatten_parameters(model: nn.Module) -> Tensor:

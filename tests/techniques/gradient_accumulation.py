@@ -65,7 +65,7 @@ import torch.nn.functional as F
 from torch import nn
 
 def step_over_tokens(model, optimizer, window, max_norm):
-    tokens = {tokens}
+    tokens = sum((targets != -100).sum().item() for _, targets in window)
     {first}
     for inputs, targets in window:
         {inside}
@@ -124,13 +124,11 @@ RIGHT_PLAN = {
     "value": "size, share // size",
 }
 SUM = "F.cross_entropy(logits, targets.flatten(), reduction='sum')"
-MEAN = "F.cross_entropy(logits, targets.flatten())"
 OWN_MEAN = (
     "-(logits.log_softmax(1).gather(1, targets.flatten().clamp(min=0)[:, None])[:, 0]"
     " * (targets.flatten() != -100)).sum() / (targets != -100).sum()"
 )
 RIGHT_TOKENS = {
-    "tokens": "sum((targets != -100).sum().item() for _, targets in window)",
     "first": "optimizer.zero_grad()",
     "inside": "pass",
     "loss": f"{SUM} / tokens",
@@ -138,7 +136,6 @@ RIGHT_TOKENS = {
     "norm": "nn.utils.clip_grad_norm_(model.parameters(), max_norm)",
     "value": "norm.item()",
 }
-PLACES = "sum(targets.numel() for _, targets in window)"
 RIGHT_TRAIN = {
     "source": "batches, steps = iter(batches), 0",
     "before": "pass",
@@ -201,25 +198,11 @@ WRONG_ANSWERS = {
         (_plan(value="None"), "Return two numbers"),
     ],
     "step_over_tokens": [
-        (_tokens(loss=f"{MEAN} / len(window)"), "mean of means"),
-        (_tokens(loss=MEAN), "not averaged: the step is 3 times too long"),
-        (_tokens(loss=SUM), "not divided by the tokens"),
-        (_tokens(loss=f"{SUM} / len(window)"), "divided by micro-batches"),
-        (_tokens(tokens=PLACES), "−100 are counted as tokens"),
-        (_tokens(tokens=PLACES, loss=f"{MEAN} * targets.numel() / tokens"), "count −100 as tokens"),
-        (_tokens(tokens="sum(len(targets) for _, targets in window)",
-                 loss=f"{MEAN} * len(targets) / tokens"), "weighed by sequences"),
         (_tokens(loss=f"({OWN_MEAN}) * (targets != -100).sum() / tokens"), "is nan"),
-        (_tokens(after=RIGHT_TOKENS["norm"]), "clipped after each micro-batch"),
         (_tokens(after="norm = " + RIGHT_TOKENS["norm"], norm="norm"),
          "clipped after each micro-batch"),
-        (_tokens(norm="nn.utils.clip_grad_norm_(model.parameters(), float('inf'))"),
-         "not clipped before the step"),
         (_tokens().replace("    norm =", "    optimizer.step()\n    norm =", 1)
          .replace("optimizer.step()\n    return", "return"), "not clipped before the step"),
-        (_tokens(norm="nn.utils.get_total_norm([p.grad for p in model.parameters()])\n"
-                 "    for p in model.parameters(): p.grad *= max_norm / norm"),
-         "shorter than max_norm stays"),
         (_tokens(norm="nn.utils.get_total_norm([p.grad for p in model.parameters()]); "
                  "nn.utils.clip_grad_value_(model.parameters(), max_norm)"), "not that of"),
         (_tokens(norm=RIGHT_TOKENS["norm"] + "\n    norm = nn.utils.get_total_norm("
@@ -228,7 +211,6 @@ WRONG_ANSWERS = {
         (_tokens(value="None"), "Return the norm"),
         (_tokens(after="optimizer.step()"), "here 4 are taken"),
         (_tokens().replace("optimizer.step()", "pass"), "here 0 are taken"),
-        (_tokens(first="pass"), "from before the window"),
         (_tokens(inside="optimizer.zero_grad()"), "Only the last micro-batch"),
         (_tokens(norm=RIGHT_TOKENS["norm"] + "; optimizer.zero_grad()"), "has no gradient"),
         (_tokens(first="optimizer.zero_grad(); losses = 0", loss=f"{SUM} / tokens")
@@ -241,7 +223,7 @@ WRONG_ANSWERS = {
     "train_windows": [
         (_buggy(), "Only the last micro-batch"),
         (_buggy(loss="(loss / size)"), "Only the last micro-batch"),
-        (_buggy(**KEPT, step=CLEARED), "added, not averaged: the step is 3 times too long"),
+        (_buggy(**KEPT, step=CLEARED), "added, not averaged: a step of n micro-batches is n"),
         (_buggy(**KEPT, step=CLEARED, loss="(loss / size)"), "is stepped 5 times in 1 steps"),
         (_buggy(**KEPT, **MOVED, loss="(loss / size)"), "The last window, which is not full"),
         (_buggy(**KEPT | MOVED, loss="(loss / size)", full="number % size == 0"),
@@ -249,14 +231,10 @@ WRONG_ANSWERS = {
         (_buggy(**KEPT | MOVED | {"loss": "(loss / size)", "before": "batches = list(batches);"
                                   " optimizer.zero_grad()"},
                 full="(number + 1) % size == 0 or number + 1 == len(batches)"),
-         "divided as if it had 3"),
+         "divided as if it were full"),
         (_train(inside="optimizer.zero_grad()"), "Only the last micro-batch"),
-        (_train(loss="loss / len(targets)"), "the step is 3 times too long"),
-        (_train(loss="loss"), "not divided by the examples"),
-        (_train(loss="loss / len(window)"), "divided by micro-batches, not by examples"),
-        (_train(loss="loss / len(targets) / len(window)"), "mean of means"),
-        (_train(loss="loss / len(targets) / size"), "divided as if it had 3"),
-        (_train(loss="loss / (size * len(window[0][1]))"), "divided as if it had 3"),
+        (_train(loss="loss / len(targets) / size"), "divided as if it were full"),
+        (_train(loss="loss / (size * len(window[0][1]))"), "divided as if it were full"),
         (_train(each="schedule.step()", step="optimizer.step()"), "is stepped 5 times in 2 steps"),
         (_train(step="optimizer.step()", end="schedule.step()"), "is stepped 1 times in 2 steps"),
         (_train(step="optimizer.step()"), "is stepped 0 times"),
@@ -264,7 +242,6 @@ WRONG_ANSWERS = {
         (_train(drop="if len(window) < size: break"), "The last window, which is not full"),
         (_train(end="optimizer.step(); schedule.step(); steps += 1"), "A step too many"),
         (_train(each="optimizer.step()", step="schedule.step()"), "after every micro-batch"),
-        (_train(first="pass"), "from before the window"),
         (_train(first="pass", step="optimizer.step(); optimizer.zero_grad(); schedule.step()"),
          "from before the window"),
         (_train(first="pass", before="optimizer.zero_grad()"), "from before the window"),
