@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -20,14 +21,10 @@ from course_utils.exercises.find_the_bug.replay import (
 )
 from course_utils.exercises.oracles import (
     Batches,
-    ScaledStep,
+    clip_norm,
     flatten_parameters,
     is_close,
-    take_clipped_step,
-    take_step_clipped_while_scaled,
-    take_unclipped_step,
     train_copy,
-    train_copy_scaled,
 )
 
 __all__ = ["check_repair_scaler", "check_repair_schedule", "check_repair_window"]
@@ -175,17 +172,58 @@ def _check_accumulation(answer: Callable, count: int, size: int) -> None:
     require(right, OTHER_MICRO_LOSS)
 
 
-# What a wrong answer does with the gradient, and why.
+class ScaledTraining(NamedTuple):
+    """What a training with a gradient scaler leads to."""
+
+    weights: Tensor  # (P,)
+    losses: Tensor  # (batches,), each before its step
+    scale: float  # after the last batch
+
+
+# ``clip(gradient, max_norm, scale)`` is what a step subtracts, times the learning rate; the
+# gradient (P,) is not scaled.
+Clip = Callable[[Tensor, float, float], Tensor]
+
+
+def _clip(gradient: Tensor, max_norm: float, scale: float) -> Tensor:
+    """The right one: the scale makes no difference."""
+    return clip_norm(gradient, max_norm)
+
+
+def _train_copy_scaled(
+    model: nn.Module, batches: Batches, max_norm: float, scale: float, clip: Clip = _clip
+) -> ScaledTraining:
+    """Train a copy as `torch.amp.GradScaler` would make it, with no scaler involved.
+
+    ``scale`` is halved when the scaled gradient overflows, and this batch takes no step.
+    """
+    model = copy.deepcopy(model)
+    parameters = list(model.parameters())
+    losses: list[float] = []
+    for inputs, targets in batches:
+        loss = F.cross_entropy(model(inputs), targets)
+        losses.append(loss.item())
+        gradient = parameters_to_vector(torch.autograd.grad(loss, parameters))  # (P,)
+        if not (gradient * scale).isfinite().all():
+            scale /= 2
+            continue
+        weights = flatten_parameters(model) - LR * clip(gradient, max_norm, scale)
+        vector_to_parameters(weights, parameters)
+    losses_tensor = torch.tensor(losses, dtype=torch.float64)
+    return ScaledTraining(flatten_parameters(model), losses_tensor, scale)
+
+
+# What a wrong answer makes of the gradient, and why.
 # fmt: off
-CLIP_FAULTS: Sequence[tuple[str, Callable[[ScaledStep], Tensor]]] = (
+CLIP_FAULTS: Sequence[tuple[str, Clip]] = (
     ("The gradient is cut to max_norm divided by the scale: bring both to one scale first.",
-     take_step_clipped_while_scaled),
+     lambda gradient, max_norm, scale: clip_norm(gradient * scale, max_norm) / scale),
     ("The gradient is not clipped.",
-     take_unclipped_step),
+     lambda gradient, max_norm, scale: gradient),
     ("Each number of the gradient is limited: it is the length of all of it that is.",
-     lambda step: step.gradient.clamp(-step.max_norm, step.max_norm)),
+     lambda gradient, max_norm, scale: gradient.clamp(-max_norm, max_norm)),
     ("A step has the length max_norm, and its gradient is shorter: cut only what is longer.",
-     lambda step: step.gradient / step.gradient.norm() * step.max_norm),
+     lambda gradient, max_norm, scale: gradient / gradient.norm() * max_norm),
 )
 # fmt: on
 
@@ -196,19 +234,15 @@ def _train_scaled(
     scaler: torch.amp.GradScaler,
     max_norm: float,
     lr: float,
-    take_step: Callable[[ScaledStep], Tensor],
+    clip: Clip,
 ) -> list[float]:
-    """An answer that is wrong only in ``take_step``."""
-    interval = scaler.get_growth_interval()
-    scale = scaler.get_scale()
-    found = train_copy_scaled(model, batches, lambda _: lr, max_norm, scale, interval, take_step)
+    """An answer that is wrong only in ``clip``."""
+    found = _train_copy_scaled(model, batches, max_norm, scaler.get_scale(), clip)
     vector_to_parameters(found.weights, model.parameters())
     return found.losses.tolist()
 
 
-@checks_exercise(
-    faults=[(why, partial(_train_scaled, take_step=take_step)) for why, take_step in CLIP_FAULTS]
-)
+@checks_exercise(faults=[(why, partial(_train_scaled, clip=clip)) for why, clip in CLIP_FAULTS])
 @torch.random.fork_rng(devices=[])
 @torch.enable_grad()
 def check_repair_scaler(answer: Callable) -> None:
@@ -222,25 +256,17 @@ def check_repair_scaler(answer: Callable) -> None:
             inputs, targets = batches[place]
             # The loss stays finite: only the gradient times the scale overflows.
             batches[place] = (inputs * 1e305, targets)
-        growth_interval = 100  # more than the batches: the scale never grows
-        train = partial(
-            train_copy_scaled,
-            copy.deepcopy(model),
-            batches,
-            learning_rate=lambda _: LR,
-            max_norm=max_norm,
-            scale=scale,
-            growth_interval=growth_interval,
-        )
+        train = partial(_train_copy_scaled, copy.deepcopy(model), batches, max_norm, scale)
         right = train()
-        scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=growth_interval)
+        # after fewer batches than these the scale never grows
+        scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=100)
         found = answer(model, list(batches), scaler, max_norm, LR)
         weights = flatten_parameters(model)
         require(weights.isfinite().all(), NAN)
         diagnose(
             weights,
-            lambda take_step: train(take_step=take_step).weights,  # noqa: B023
-            take_clipped_step,
+            lambda clip: train(clip=clip).weights,  # noqa: B023
+            _clip,
             CLIP_FAULTS,
             OTHER_CLIPPED_STEPS,
         )
