@@ -221,6 +221,6 @@ def _check_smoothed_training(answer: Callable, smoothing: float) -> None:
             _train_smoothed,
             TRAIN_FAULTS,
             f"The {name} is {right[place]:.4f}, not {value:.4f}.",
-            tolerance=1e-4,
+            tolerance=1e-4 / right[place],  # 1e-4 itself, whatever the number is
             fault_tolerance=ROUNDING,
         )
