@@ -193,7 +193,7 @@ def _check_smoothed_training(answer: Callable, smoothing: float) -> None:
     found = answer(model, *arguments)
     require(is_pair(found), "Return two numbers: validation loss and mean confidence.")
 
-    def run(other: Callable) -> tuple[Tensor, float, float]:
+    def run(other: Callable) -> tuple:
         """Another answer's weights (P,), loss and confidence."""
         trained = copy.deepcopy(start)
         loss, confidence = other(trained, *arguments)
