@@ -1,5 +1,6 @@
 """Checks of the exercises of lesson 06."""
 
+import copy
 import math
 from collections.abc import Callable
 from functools import partial
@@ -8,14 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from course_utils.exercises.checking import checks_exercise, fail, require
-from course_utils.exercises.oracles import (
-    Batches,
-    flatten_parameters,
-    is_pair,
-    record_modes,
-    train_copy,
-)
+from course_utils.exercises.checking import Faults, checks_exercise, diagnose, require
+from course_utils.exercises.oracles import Batches, flatten_parameters, is_pair, record_modes
 
 __all__ = ["check_equal_mass_error", "check_smooth_targets", "check_train_smoothed"]
 
@@ -75,52 +70,112 @@ def _draw_predictions(count: int, generator: torch.Generator) -> tuple[Tensor, T
     return probabilities, targets
 
 
-def _grouped_error(
-    order: Tensor, confidence: Tensor, right: Tensor, num_bins: int
-) -> tuple[float, float]:
-    """Over bins of ``order``, weighted by their sizes and (a fault) not weighted.
+def _measure_error(
+    probabilities: Tensor,
+    targets: Tensor,
+    num_bins: int,
+    measure: Callable[[Tensor], Tensor] = lambda excess: excess.mean().abs(),
+    weigh: Callable[[Tensor], int] = len,
+    sort: Callable[[Tensor], Tensor] = torch.argsort,
+) -> float:
+    """The oracle, unless a bin's gap or weight or the order of the predictions is another."""
+    confidence, predicted = probabilities.max(dim=1)  # (N,) each
+    right = (predicted == targets).float()
+    excess = confidence - right  # (N,)
+    bins = excess[sort(confidence)].tensor_split(num_bins)
+    gaps = torch.stack([measure(part) for part in bins])
+    weights = torch.tensor([weigh(part) for part in bins])
+    return ((weights * gaps).sum() / weights.sum()).item()
 
-    ``order`` (N,): the predictions in the order in which they are shared out to the bins;
-    ``right`` (N,): 1 where a prediction is right.
-    """
-    bins = order.tensor_split(num_bins)
-    gaps = [abs((right[places].mean() - confidence[places].mean()).item()) for places in bins]
-    weighted = sum(len(places) * gap for places, gap in zip(bins, gaps, strict=True)) / len(right)
-    return weighted, sum(gaps) / num_bins
+
+# fmt: off
+ERROR_FAULTS: Faults = (
+    ("The distance is taken prediction by prediction: average inside a group first.",
+     partial(_measure_error, measure=lambda excess: excess.abs().mean())),
+    ("The groups differ in size: weigh each gap by its number of predictions.",
+     partial(_measure_error, weigh=lambda part: 1)),
+    ("The predictions are grouped as they come: sort them by confidence first.",
+     partial(_measure_error, sort=lambda confidence: torch.arange(len(confidence)))),
+)
+# fmt: on
 
 
-@checks_exercise()
+@checks_exercise(faults=ERROR_FAULTS)
 def check_equal_mass_error(answer: Callable) -> None:
     """``answer(probabilities, targets, num_bins) -> error``: bins by rank, not by width."""
     generator = torch.Generator().manual_seed(0)  # the same data always: no fault hides by luck
     for count, num_bins in ((400, 8), (301, 10), (50, 1), (7, 5)):
-        probabilities, targets = _draw_predictions(count, generator)
-        found = answer(probabilities, targets, num_bins)
+        arguments = (*_draw_predictions(count, generator), num_bins)
+        found = answer(*arguments)
         require(
             found is not None and math.isfinite(float(found)),
             "Return one finite number (an empty group has no mean).",
         )
-        confidence, predicted = probabilities.max(dim=1)  # (N,) each
-        right = (predicted == targets).float()
-        expected, unweighted = _grouped_error(confidence.argsort(), confidence, right, num_bins)
-        if abs(found - expected) < ROUNDING:
+        found = float(found)
+        right = _measure_error(*arguments)
+        if abs(found - right) < ROUNDING:  # absolute, as one of the right errors is 0
             continue
-        unsorted, _ = _grouped_error(torch.arange(count), confidence, right, num_bins)
-        each = (right - confidence).abs().mean()
-        faults = {
-            "The distance is taken prediction by prediction: average inside a group first.": each,
-            "The groups differ in size: weigh each gap by its number of predictions.": unweighted,
-            "The predictions are grouped as they come: sort them by confidence first.": unsorted,
-        }
-        for sentence, value in faults.items():
-            require(abs(found - value) > ROUNDING, sentence)
-        fail(
+        diagnose(
+            found,
+            lambda other: other(*arguments),  # noqa: B023
+            _measure_error,
+            ERROR_FAULTS,
             f"{count} predictions in {num_bins} groups of equal size have the error "
-            f"{expected:.4f}, not {float(found):.4f}.",
+            f"{right:.4f}, not {found:.4f}.",
         )
 
 
-@checks_exercise()
+def _train_smoothed(
+    model: nn.Module,
+    train: Batches,
+    val_images: Tensor,
+    val_targets: Tensor,
+    smoothing: float,
+    lr: float,
+    activate: Callable[[Tensor], Tensor] = lambda logits: logits,
+    smooth_training: bool = True,
+    smooth_validation: bool = False,
+    measure: Callable[..., Tensor] = lambda logits, targets: logits.softmax(dim=1).amax(dim=1),
+) -> tuple[float, float]:
+    """The oracle, unless one of its parts is another.
+
+    ``activate(logits)`` is given to the training loss, ``measure(logits, targets)`` (N,) are the
+    confidences.
+    """
+    training_smoothing = smoothing if smooth_training else 0.0
+    validation_smoothing = smoothing if smooth_validation else 0.0
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    model.train()
+    for images, targets in train:
+        outputs = activate(model(images))
+        optimizer.zero_grad()
+        F.cross_entropy(outputs, targets, label_smoothing=training_smoothing).backward()
+        optimizer.step()
+    model.eval()
+    with torch.no_grad():
+        logits = model(val_images)
+    loss = F.cross_entropy(logits, val_targets, label_smoothing=validation_smoothing)
+    return loss.item(), measure(logits, val_targets).mean().item()
+
+
+# fmt: off
+TRAIN_FAULTS: Faults = (
+    ("There is a softmax before cross_entropy, which applies its own: give it logits.",
+     partial(_train_smoothed, activate=lambda logits: logits.softmax(dim=1))),
+    ("The training loss is not smoothed.",
+     partial(_train_smoothed, smooth_training=False)),
+    ("The validation loss is smoothed: runs with another ε could not be compared with it.",
+     partial(_train_smoothed, smooth_validation=True)),
+    ("The mean of the largest logits is no confidence: take probabilities.",
+     partial(_train_smoothed, measure=lambda logits, targets: logits.amax(dim=1))),
+    ("Confidence is the probability of the class that is named, not of the true one.",
+     partial(_train_smoothed,
+             measure=lambda logits, targets: logits.softmax(dim=1).gather(1, targets[:, None]))),
+)
+# fmt: on
+
+
+@checks_exercise(faults=TRAIN_FAULTS)
 def check_train_smoothed(answer: Callable) -> None:
     """``answer(model, train, val_images, val_targets, smoothing, lr) -> (loss, confidence)``."""
     for smoothing in (0.3, 0.0):
@@ -131,23 +186,24 @@ def _check_smoothed_training(answer: Callable, smoothing: float) -> None:
     train = [(torch.randn(8, 12), torch.arange(8) % 4) for _ in range(4)]
     val_images = 2 * torch.randn(15, 12)
     val_targets = torch.arange(15) % 4
+    arguments = (train, val_images, val_targets, smoothing, LR)
     model = nn.Linear(12, 4)
-    right, with_softmax, without_smoothing = _train_copies(model, train, smoothing)
+    start = copy.deepcopy(model)
     modes = record_modes(model)
-    found = answer(model, train, val_images, val_targets, smoothing, LR)
+    found = answer(model, *arguments)
     require(is_pair(found), "Return two numbers: validation loss and mean confidence.")
-    weights = flatten_parameters(model)
-    require(
-        not torch.allclose(weights, flatten_parameters(with_softmax), atol=1e-6),
-        "There is a softmax before cross_entropy, which applies its own: give it logits.",
-    )
-    require(
-        smoothing == 0
-        or not torch.allclose(weights, flatten_parameters(without_smoothing), atol=1e-6),
-        "The training loss is not smoothed.",
-    )
-    require(
-        torch.allclose(weights, flatten_parameters(right), atol=ROUNDING),
+
+    def run(other: Callable) -> tuple:
+        """Another answer's weights (P,), loss and confidence."""
+        trained = copy.deepcopy(start)
+        loss, confidence = other(trained, *arguments)
+        return flatten_parameters(trained), loss, confidence
+
+    diagnose(
+        flatten_parameters(model),
+        lambda other: run(other)[0],
+        _train_smoothed,
+        TRAIN_FAULTS,
         "The weights are not those of SGD on the smoothed loss of each batch.",
     )
     # Sorted in reverse, True comes first: all of the training is before all of the validation.
@@ -156,53 +212,15 @@ def _check_smoothed_training(answer: Callable, smoothing: float) -> None:
         turns and modes.count(True) >= len(train),
         "Train in train mode and validate in eval mode: model.train(), .eval().",
     )
-    with torch.no_grad():
-        logits = right(val_images)
-    loss, confidence = (float(value) for value in found)
-    _check_val_loss(loss, logits, val_targets, smoothing)
-    _check_confidence(confidence, logits, val_targets)
-
-
-def _train_copies(
-    model: nn.Module, train: Batches, smoothing: float
-) -> tuple[nn.Module, nn.Module, nn.Module]:
-    """A right one, one with the fault of a softmax before the loss, and one without smoothing."""
-    learning_rates = [LR] * len(train)
-    smoothed = partial(F.cross_entropy, label_smoothing=smoothing)
-
-    def smoothed_of_probabilities(logits: Tensor, targets: Tensor) -> Tensor:
-        return smoothed(logits.softmax(dim=1), targets)
-
-    right, _ = train_copy(model, train, learning_rates, smoothed)
-    with_softmax, _ = train_copy(model, train, learning_rates, smoothed_of_probabilities)
-    without_smoothing, _ = train_copy(model, train, learning_rates)
-    return right, with_softmax, without_smoothing
-
-
-def _check_val_loss(found: float, logits: Tensor, targets: Tensor, smoothing: float) -> None:
-    """Validation measures the loss without smoothing."""
-    smoothed = F.cross_entropy(logits, targets, label_smoothing=smoothing)
-    plain = F.cross_entropy(logits, targets)
-    require(
-        abs(found - plain) < 1e-4 or abs(found - smoothed) > ROUNDING,
-        "The validation loss is smoothed: runs with another ε could not be compared with it.",
-    )
-    require(abs(found - plain) < 1e-4, f"The validation loss is {plain:.4f}, not {found:.4f}.")
-
-
-def _check_confidence(found: float, logits: Tensor, targets: Tensor) -> None:
-    """The mean over images of the largest probability."""
-    probabilities = logits.softmax(dim=1)  # (N, C)
-    expected = probabilities.amax(dim=1).mean()
-    if abs(found - expected) < 1e-4:
-        return
-    require(
-        abs(found - logits.amax(dim=1).mean()) > ROUNDING,
-        "The mean of the largest logits is no confidence: take probabilities.",
-    )
-    of_targets = probabilities.gather(1, targets[:, None]).mean()
-    require(
-        abs(found - of_targets) > ROUNDING,
-        "Confidence is the probability of the class that is named, not of the true one.",
-    )
-    fail(f"The mean confidence is {expected:.4f}, not {found:.4f}.")
+    right = run(_train_smoothed)
+    for place, name in ((1, "validation loss"), (2, "mean confidence")):
+        value = float(found[place - 1])
+        diagnose(
+            value,
+            lambda other: run(other)[place],  # noqa: B023
+            _train_smoothed,
+            TRAIN_FAULTS,
+            f"The {name} is {right[place]:.4f}, not {value:.4f}.",
+            tolerance=1e-4 / right[place],  # 1e-4 itself, whatever the number is
+            fault_tolerance=ROUNDING,
+        )

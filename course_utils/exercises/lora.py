@@ -4,18 +4,55 @@ import copy
 import math
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from course_utils.exercises.checking import checks_exercise, fail, require
+from course_utils.exercises.checking import Faults, checks_exercise, diagnose, require
 from course_utils.models.create import create_model
 
 __all__ = ["check_adapt", "check_adapter", "check_lora_forward"]
 
 
-@checks_exercise()
+def _forward(
+    x: Tensor,
+    weight: Tensor,
+    a: Tensor,
+    b: Tensor,
+    alpha: float,
+    scale: Callable[[float, int, int, int], float] = lambda alpha, r, k, d: alpha / r,
+) -> Tensor:
+    """The oracle, unless ``scale(alpha, r, k, d)`` is another factor of the update."""
+    r, k = a.shape
+    update = x @ a.T @ b.T  # (N, k) -> (N, r) -> (N, d)
+    return x @ weight.T + scale(alpha, r, k, len(b)) * update
+
+
+# fmt: off
+FORWARD_FAULTS: Faults = (
+    ("The update is missing: add the path through A and B.",
+     partial(_forward, scale=lambda alpha, r, k, d: 0)),
+    ("The update is not scaled: multiply it by alpha / r.",
+     partial(_forward, scale=lambda alpha, r, k, d: 1)),
+    ("The update is scaled by alpha: divide by the rank, alpha / r.",
+     partial(_forward, scale=lambda alpha, r, k, d: alpha)),
+    ("The update is scaled by 1 / r: alpha is missing.",
+     partial(_forward, scale=lambda alpha, r, k, d: 1 / r)),
+    ("That divides by the input's size: the rank is A.shape[0].",
+     partial(_forward, scale=lambda alpha, r, k, d: alpha / k)),
+    ("That divides by the output's size: the rank is A.shape[0].",
+     partial(_forward, scale=lambda alpha, r, k, d: alpha / d)),
+    ("The scale is alpha / √r (rank-stabilised LoRA); here it is alpha / r.",
+     partial(_forward, scale=lambda alpha, r, k, d: alpha / math.sqrt(r))),
+    ("The frozen layer is missing: its output x @ weight.T stays.",
+     lambda x, weight, a, b, alpha: _forward(x, 0 * weight, a, b, alpha)),
+)
+# fmt: on
+
+
+@checks_exercise(faults=FORWARD_FAULTS)
 def check_lora_forward(answer: Callable) -> None:
     """``answer(x, weight, A, B, alpha) -> (N, d)``: x Wᵀ + (α / r) x Aᵀ Bᵀ."""
     # batch size, outputs, inputs, rank, alpha
@@ -24,34 +61,19 @@ def check_lora_forward(answer: Callable) -> None:
         weight = torch.randn(d, k)
         a = torch.randn(rank, k)
         b = torch.randn(d, rank)
-        found = answer(x, weight, a, b, alpha)
+        arguments = (x, weight, a, b, alpha)
+        found = answer(*arguments)
         require(isinstance(found, Tensor), "Return a tensor: is there a return?")
         require(
             found.shape == (n, d), f"The output is (N, d) = {(n, d)}, not {tuple(found.shape)}."
         )
-        frozen = x @ weight.T  # (N, d)
-        update = x @ a.T @ b.T  # (N, k) -> (N, r) -> (N, d)
-        if _close(found, frozen + alpha / rank * update):
-            continue
-        # sentence to the factor of the update
-        mistakes = {
-            "The update is missing: add the path through A and B.": 0.0,
-            "The update is not scaled: multiply it by alpha / r.": 1.0,
-            "The update is scaled by alpha: divide by the rank, alpha / r.": alpha,
-            "The update is scaled by 1 / r: alpha is missing.": 1 / rank,
-            "That divides by the input's size: the rank is A.shape[0].": alpha / k,
-            "That divides by the output's size: the rank is A.shape[0].": alpha / d,
-            "The scale is alpha / √r (rank-stabilised LoRA); here it is alpha / r.": (
-                alpha / math.sqrt(rank)
-            ),
-        }
-        for sentence, scale in mistakes.items():
-            require(not _close(found, frozen + scale * update), sentence)
-        require(
-            not _close(found, alpha / rank * update),
-            "The frozen layer is missing: its output x @ weight.T stays.",
+        diagnose(
+            found,
+            lambda other: other(*arguments),  # noqa: B023
+            _forward,
+            FORWARD_FAULTS,
+            "The values differ from x @ weight.T + alpha / r · x @ A.T @ B.T.",
         )
-        fail("The values differ from x @ weight.T + alpha / r · x @ A.T @ B.T.")
 
 
 def _close(found: Tensor, expected: Tensor) -> bool:

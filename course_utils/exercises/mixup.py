@@ -1,13 +1,14 @@
 """Checks of the exercises of lesson 05."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from course_utils.exercises.checking import checks_exercise, fail, require
+from course_utils.exercises.checking import Faults, checks_exercise, diagnose, fail, require
 from course_utils.exercises.oracles import (
     Batches,
     flatten_parameters,
@@ -17,6 +18,8 @@ from course_utils.exercises.oracles import (
 )
 
 __all__ = ["check_cut_mix", "check_mix_each", "check_train_and_validate"]
+
+Mix = Callable[..., Tensor]  # mix(first, partners, lam)
 
 NUM_CLASSES = 4
 LR = 0.1
@@ -37,21 +40,22 @@ BOXES = (
 )
 
 
-def _close(found: Tensor, expected: Tensor) -> bool:
-    return is_close(found, expected, atol=ROUNDING)
-
-
-def _one_hot(targets: Tensor) -> Tensor:
-    return F.one_hot(targets, NUM_CLASSES).float()  # (N,) -> (N, C)
-
-
-def _read_pair(found: object, images: Tensor) -> tuple[Tensor, Tensor]:
-    """Mixed images (N, …) and soft targets (N, C), if that is what an answer returned."""
-    if not is_pair(found):
+def _check_mixed(
+    answer: Callable,
+    arguments: tuple,
+    oracle: Callable,
+    faults: Faults,
+    changed: str,
+    other_images: str,
+    other_targets: str,
+) -> None:
+    """The last three are the sentences if images are changed in place and if no fault fits."""
+    images = arguments[0]
+    before = images.clone()
+    found = answer(*arguments)
+    if not is_pair(found) or not all(isinstance(part, Tensor) for part in found):
         fail("Return two tensors: images and soft targets.")
-    tensors = all(isinstance(tensor, Tensor) for tensor in found)
-    require(tensors, "Return two tensors: images and soft targets.")
-    mixed, soft = (tensor.float() for tensor in found)
+    mixed, soft = (tensor.float() for tensor in found)  # (N, 3, H, W), (N, C)
     shape = (len(images), NUM_CLASSES)
     require(
         tuple(soft.shape) == shape,
@@ -61,30 +65,56 @@ def _read_pair(found: object, images: Tensor) -> tuple[Tensor, Tensor]:
         mixed.shape == images.shape,
         f"Images come in as {tuple(images.shape)} and go out as {tuple(mixed.shape)}.",
     )
-    return mixed, soft
+    require(images.equal(before), changed)
+    diagnose(mixed, lambda other: other(*arguments)[0], oracle, faults, other_images)
+    sums_to_1 = is_close(soft.sum(dim=1), torch.ones(len(soft)), ROUNDING)
+    require(sums_to_1, "A row of targets does not sum to 1.")
+    diagnose(soft, lambda other: other(*arguments)[1], oracle, faults, other_targets)
 
 
-def _check_targets(
-    soft: Tensor, lams: Tensor, targets: Tensor, permutation: Tensor, at: str = ""
-) -> None:
-    """``soft`` (N, C); ``lams`` (N, 1) or (1, 1): the share of each first image."""
-    hard = _one_hot(targets)
-    partners = hard[permutation]
-    if _close(soft, lams * hard + (1 - lams) * partners):
-        return
-    require(
-        not _close(soft, hard),
-        "The targets are those of the first images alone: mix them with their partners', too.",
-    )
-    require(
-        not _close(soft, (1 - lams) * hard + lams * partners),
-        "λ and 1 − λ are swapped in the targets: λ belongs to the first image.",
-    )
-    require(_close(soft.sum(dim=1), torch.ones(len(soft))), "A row of targets does not sum to 1.")
-    fail(f"The targets do not have the shares that the images have{at}.")
+def _mix(first: Tensor, partners: Tensor, lam: Tensor | float) -> Tensor:
+    return lam * first + (1 - lam) * partners
 
 
-@checks_exercise()
+# fmt: off
+# What a wrong answer makes of the targets, and why.
+TARGET_FAULTS: Sequence[tuple[str, Mix]] = (
+    ("The targets are those of the first images alone: mix them with their partners', too.",
+     lambda first, partners, lam: first),
+    ("λ and 1 − λ are swapped in the targets: λ belongs to the first image.",
+     lambda first, partners, lam: _mix(partners, first, lam)),
+)
+# fmt: on
+
+
+def _mix_each(
+    images: Tensor,
+    targets: Tensor,
+    lams: Tensor,
+    permutation: Tensor,
+    num_classes: int,
+    mix_images: Mix = _mix,
+    mix_targets: Mix = _mix,
+) -> tuple[Tensor, Tensor]:
+    """The oracle, unless images or targets are mixed in another way."""
+    hard = F.one_hot(targets, num_classes).float()  # (N,) -> (N, C)
+    mixed = mix_images(images, images[permutation], lams.view(-1, 1, 1, 1))
+    return mixed, mix_targets(hard, hard[permutation], lams.view(-1, 1))
+
+
+# fmt: off
+EACH_FAULTS: Faults = (
+    ("λ went along the columns of pixels: give it the shape (N, 1, 1, 1).",
+     partial(_mix_each,
+             mix_images=lambda first, partners, lam: _mix(first, partners, lam.flatten()))),
+    ("λ and 1 − λ are swapped in the images: λ belongs to the first image.",
+     partial(_mix_each, mix_images=lambda first, partners, lam: _mix(partners, first, lam))),
+    *((why, partial(_mix_each, mix_targets=mix)) for why, mix in TARGET_FAULTS),
+)
+# fmt: on
+
+
+@checks_exercise(faults=EACH_FAULTS)
 def check_mix_each(answer: Callable) -> None:
     """``answer(images, targets, lams, permutation, num_classes) -> (images, soft targets)``."""
     for count in (8, 5):
@@ -93,28 +123,47 @@ def check_mix_each(answer: Callable) -> None:
         targets = torch.arange(count) % NUM_CLASSES
         lams = torch.linspace(0.05, 0.9, count)
         permutation = torch.arange(count).roll(1)
-        before = images.clone()
-        found = answer(images, targets, lams, permutation, NUM_CLASSES)
-        mixed, soft = _read_pair(found, images)
-        require(torch.equal(images, before), "It changes the images that it is given: return new.")
-        partners = images[permutation]
-        shares = lams.view(-1, 1, 1, 1)
-        require(
-            not _close(mixed, lams * images + (1 - lams) * partners),
-            "λ went along the columns of pixels: give it the shape (N, 1, 1, 1).",
-        )
-        require(
-            not _close(mixed, (1 - shares) * images + shares * partners),
-            "λ and 1 − λ are swapped in the images: λ belongs to the first image.",
-        )
-        require(
-            _close(mixed, shares * images + (1 - shares) * partners),
+        _check_mixed(
+            answer,
+            (images, targets, lams, permutation, NUM_CLASSES),
+            _mix_each,
+            EACH_FAULTS,
+            "It changes the images that it is given: return new.",
             "Image i is not lams[i] of itself and 1 − lams[i] of its partner.",
+            "The targets do not have the shares that the images have.",
         )
-        _check_targets(soft, lams.view(-1, 1), targets, permutation)
 
 
-@checks_exercise()
+def _cut_mix(
+    images: Tensor,
+    targets: Tensor,
+    box: tuple[int, int, int, int],
+    permutation: Tensor,
+    num_classes: int,
+    measure: Callable[..., Tensor | float] = lambda inside, box: inside.float().mean(),
+    mix_targets: Mix = _mix,
+) -> tuple[Tensor, Tensor]:
+    """The oracle, unless it measures the pasted share or mixes the targets in another way."""
+    top, left, height, width = box
+    inside = torch.zeros(images.shape[2:], dtype=torch.bool)  # (H, W)
+    # A slice ends by itself at the lower and the right border, but a negative one counts from
+    # there, so the upper and the left border are clipped.
+    inside[max(0, top) : max(0, top + height), max(0, left) : max(0, left + width)] = True
+    hard = F.one_hot(targets, num_classes).float()  # (N,) -> (N, C)
+    cut = torch.where(inside, images[permutation], images)
+    return cut, mix_targets(hard, hard[permutation], 1 - measure(inside, box))
+
+
+# fmt: off
+CUT_FAULTS: Faults = (
+    ("λ comes from the box as drawn: over the border less is pasted, count that.",
+     partial(_cut_mix, measure=lambda inside, box: box[2] * box[3] / inside.numel())),
+    *((why, partial(_cut_mix, mix_targets=mix)) for why, mix in TARGET_FAULTS),
+)
+# fmt: on
+
+
+@checks_exercise(faults=CUT_FAULTS)
 def check_cut_mix(answer: Callable) -> None:
     """``answer(images, targets, box, permutation, num_classes) -> (images, soft targets)``."""
     for box in BOXES:
@@ -122,38 +171,19 @@ def check_cut_mix(answer: Callable) -> None:
 
 
 def _check_one_box(answer: Callable, box: tuple[int, int, int, int]) -> None:
-    height = 10
-    width = 12
     targets = torch.arange(6) % NUM_CLASSES
     permutation = torch.arange(6).roll(1)
-    images = torch.randn(6, 3, height, width)
-    before = images.clone()
-    found = answer(images, targets, box, permutation, NUM_CLASSES)
-    cut, soft = _read_pair(found, images)
-    require(torch.equal(images, before), "It pastes into the images it is given: clone them.")
-
-    top, left, box_height, box_width = box
-    # A slice ends by itself at the lower and the right border, but a negative one counts from
-    # there, so the upper and the left border are clipped.
-    rows = slice(max(0, top), max(0, top + box_height))
-    columns = slice(max(0, left), max(0, left + box_width))
-    inside = torch.zeros(height, width, dtype=torch.bool)
-    inside[rows, columns] = True
-    require(
-        _close(cut, torch.where(inside, images[permutation], images)),
+    images = torch.randn(6, 3, 10, 12)
+    _check_mixed(
+        answer,
+        (images, targets, box, permutation, NUM_CLASSES),
+        _cut_mix,
+        CUT_FAULTS,
+        "It pastes into the images it is given: clone them.",
         f"With the box {box} the pixels are not those of the partner inside it, clipped to "
-        f"the image of {height} × {width}, and the image's own outside.",
+        "the image of 10 × 12, and the image's own outside.",
+        f"The targets do not have the shares that the images have, with the box {box}.",
     )
-    lam = 1 - inside.float().mean()
-    lam_of_whole_box = 1 - box_height * box_width / (height * width)
-    hard = _one_hot(targets)
-    by_whole_box = lam_of_whole_box * hard + (1 - lam_of_whole_box) * hard[permutation]
-    clipped = abs(lam_of_whole_box - lam) >= 1e-6
-    require(
-        not clipped or not _close(soft, by_whole_box),
-        "λ comes from the box as drawn: over the border less is pasted, count that.",
-    )
-    _check_targets(soft, lam.view(1, 1), targets, permutation, f", with the box {box}")
 
 
 class _Record:
@@ -183,29 +213,26 @@ def _check_training(inputs: list[Tensor], train: Batches, start: nn.Module, foun
 
     Image i of a batch is 1 at place i and 0 elsewhere, so a mixed image says what is in it.
     """
-    learning_rates = [LR] * len(train)
-    shares = [images.flatten(1)[:, : len(images)] for images in inputs]  # (N, N) each
-    hard = [_one_hot(targets) for _, targets in train]
-    mixed = any(not torch.equal(share, torch.eye(len(share))) for share in shares)
-    require(mixed, "The training images are not mixed.")
-
-    def is_trained_on(targets: list[Tensor]) -> bool:
-        batches = list(zip(inputs, targets, strict=True))
-        trained, _ = train_copy(start, batches, learning_rates)
-        return _close(found, flatten_parameters(trained))
-
-    soft = [share @ targets for share, targets in zip(shares, hard, strict=True)]
-    if is_trained_on(soft):
-        return
+    right = [images.flatten(1)[:, : len(images)] for images in inputs]  # (N, N) each
+    alone = [torch.eye(len(share)) for share in right]
     # λ and 1 − λ change places; an image that is its own partner stays 1.
-    swapped = [(share > 0).float() - share + (share == 1) for share in shares]
-    swapped_soft = [share @ targets for share, targets in zip(swapped, hard, strict=True)]
-    require(
-        not is_trained_on(hard),
-        "The images are mixed with their partners, and the targets are not.",
+    swapped = [(share > 0).float() - share + (share == 1) for share in right]
+    mixed = any(not torch.equal(share, one) for share, one in zip(right, alone, strict=True))
+    require(mixed, "The training images are not mixed.")
+    hard = [F.one_hot(targets, NUM_CLASSES).float() for _, targets in train]  # (N, C) each
+
+    def run(shares: list[Tensor]) -> Tensor:
+        """The weights (P,) that targets with these shares lead to."""
+        soft = [share @ targets for share, targets in zip(shares, hard, strict=True)]
+        trained, _ = train_copy(start, list(zip(inputs, soft, strict=True)), [LR] * len(train))
+        return flatten_parameters(trained)
+
+    faults = (
+        ("The images are mixed with their partners, and the targets are not.", alone),
+        ("λ and 1 − λ are swapped between images and targets.", swapped),
     )
-    require(not is_trained_on(swapped_soft), "λ and 1 − λ are swapped between images and targets.")
-    fail("The steps are not those of SGD on the mixed images with their soft targets.")
+    otherwise = "The steps are not those of SGD on the mixed images with their soft targets."
+    diagnose(found, run, right, faults, otherwise)
 
 
 def _require_drawn_anew(inputs: list[Tensor], alpha: float) -> None:
@@ -250,7 +277,8 @@ def _check_one_training(answer: Callable, alpha: float) -> None:
     val_images = torch.cat([images for images, _ in val])
     val_targets = torch.cat([targets for _, targets in val])
     seen = torch.cat(record.inputs[steps:])
-    require(_close(seen, val_images), "The validation images are mixed: leave them as they are.")
+    unmixed = is_close(seen, val_images, ROUNDING)
+    require(unmixed, "The validation images are mixed: leave them as they are.")
     with torch.no_grad():
         expected = F.cross_entropy(model(val_images), val_targets).item()
     require(

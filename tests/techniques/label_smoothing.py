@@ -113,11 +113,6 @@ WRONG_ANSWERS = {
         (_smooth("hard.tolist()"), "Return a tensor"),
     ],
     "equal_mass_error": [
-        (_equal(gap="len(g) * (right[g] - confidence[g]).abs().mean()"), "inside a group first"),
-        (_equal(gap="abs(right[g].mean() - confidence[g].mean())",
-                value="float(sum(gaps) / num_bins)"), "The groups differ in size"),
-        (_equal(groups="__import__('torch').arange(len(targets)).tensor_split(num_bins)"),
-         "sort them by confidence first"),
         (_equal(groups="[((confidence * num_bins).floor() == b).nonzero()[:, 0] "
                        "for b in range(num_bins)]"), "groups of equal size have the error"),
         (_equal(gap="len(g) * (right[g].mean() - confidence[g].mean())"),
@@ -127,15 +122,9 @@ WRONG_ANSWERS = {
          "groups of equal size have the error|prediction by prediction"),
     ],
     "train_smoothed": [
-        (_train(loss=DOUBLE), "softmax before cross_entropy"),
-        (_train(val_loss=SMOOTHED), "The validation loss is smoothed"),
-        (_train(confidence="logits.max(dim=1).values.mean()"), "is no confidence"),
         (_train(loss=DOUBLE, val_loss=SMOOTHED, confidence="logits.max(dim=1).values.mean()"),
          "softmax before cross_entropy"),
-        (_train(loss="F.cross_entropy(model(images), targets)"), "is not smoothed"),
         (_train().replace("model.eval()", "pass"), "eval mode"),
-        (_train(confidence="logits.softmax(dim=1).gather(1, val_targets[:, None]).mean()"),
-         "not of the true one"),
         (_train(val_loss="F.cross_entropy(logits.softmax(dim=1), val_targets)"),
          "The validation loss is"),
         (_train().replace("val_loss.item(), confidence", "confidence"), "Return two numbers"),

@@ -85,14 +85,6 @@ def _adapt(first="freeze_before(model, 'fc')", target=STAGES, save=", modules_to
 
 WRONG_ANSWERS = {
     "lora_forward": [
-        (_forward("x @ weight.T + alpha * x @ A.T @ B.T"), "scaled by alpha: divide by the rank"),
-        (_forward("x @ weight.T + x @ A.T @ B.T"), "not scaled"),
-        (_forward("x @ weight.T + x @ A.T @ B.T / len(A)"), "alpha is missing"),
-        (_forward("x @ weight.T + alpha / len(A) ** 0.5 * x @ A.T @ B.T"), "rank-stabilised"),
-        (_forward("x @ weight.T"), "update is missing"),
-        (_forward("alpha / len(A) * x @ A.T @ B.T"), "frozen layer is missing"),
-        (_forward("x @ weight.T + alpha / A.shape[1] * x @ A.T @ B.T"), "the input's size"),
-        (_forward("x @ weight.T + alpha / len(B) * x @ A.T @ B.T"), "the output's size"),
         (_forward("x @ weight.T + 3 * alpha / len(A) * x @ A.T @ B.T"), "The values differ"),
         (_forward("(x @ weight.T + alpha / len(A) * x @ A.T @ B.T).T"), "The output is"),
         (_forward("None"), "is there a return"),

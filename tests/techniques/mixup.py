@@ -51,7 +51,8 @@ def cut_mix(images, targets, box, permutation, num_classes):
     rows, columns = slice(y1, y2), slice(x1, x2)
     cut = {copy}
     cut[:, :, rows, columns] = {partner}[:, :, rows, columns]
-    lam = {lam}
+    pasted = max(0, y2 - y1) * max(0, x2 - x1)
+    lam = 1 - pasted / (images.shape[2] * images.shape[3])
     soft = F.one_hot(targets, num_classes).to(images.dtype)
     return cut, {soft}
 """
@@ -82,7 +83,6 @@ def train_and_validate(model, train_batches, val_batches, num_classes, alpha, lr
 """
 
 MIXED = "lam * {0} + (1 - lam) * {0}[permutation]"
-BY_AREA = "1 - max(0, y2 - y1) * max(0, x2 - x1) / (images.shape[2] * images.shape[3])"
 CLIPPED = (
     "y1, y2 = max(top, 0), max(0, min(top + height, images.shape[2]))\n"
     "    x1, x2 = max(left, 0), max(0, min(left + width, images.shape[3]))"
@@ -96,7 +96,6 @@ RIGHT_CUT = {
     "edges": CLIPPED,
     "copy": "images.clone()",
     "partner": "images[permutation]",
-    "lam": BY_AREA,
     "soft": MIXED.format("soft"),
 }
 RIGHT_TRAIN = {
@@ -125,10 +124,6 @@ def _train(**changed: str) -> str:
 
 WRONG_ANSWERS = {
     "mix_each": [
-        (_each(soft="soft"), "targets are those of the first images alone"),
-        (_each(soft="(1 - b) * soft + b * soft[permutation]"), "swapped in the targets"),
-        (_each(mixed="(1 - a) * images + a * images[permutation]"), "swapped in the images"),
-        (_each(shape="lams, lams[:, None]"), "along the columns|The size of tensor"),
         (_each(shape="lams.mean(), lams[:, None]"), r"not lams\[i\] of itself"),
         (_each(shape="lams[:, None, None, None], lams.mean()"), "do not have the shares"),
         (_each(mixed="a * images + (1 - a[permutation]) * images[permutation]"),
@@ -139,10 +134,6 @@ WRONG_ANSWERS = {
          "changes the images that it is given"),
     ],
     "cut_mix": [
-        (_cut(soft="soft"), "targets are those of the first images alone"),
-        (_cut(lam="1 - (" + BY_AREA + ")"), "swapped in the targets"),
-        (_cut(lam="1 - height * width / (images.shape[2] * images.shape[3])"),
-         "count that|do not have the shares"),
         (_cut(copy="images"), "pastes into the images it is given"),
         (_cut(partner="images"), "are not those of the partner"),
         (_cut(edges=CLIPPED.replace("max(0, min(", "(min(").replace("))\n", "))\n")),
