@@ -122,6 +122,10 @@ WRONG_ANSWERS = {
          "groups of equal size have the error|prediction by prediction"),
     ],
     "train_smoothed": [
+        # The check knows these too; a second source shows that each sentence is about its fault.
+        (_train(confidence="logits.max(dim=1).values.mean()"), "is no confidence"),
+        (_train(confidence="logits.softmax(dim=1).gather(1, val_targets[:, None]).mean()"),
+         "not of the true one"),
         (_train(loss=DOUBLE, val_loss=SMOOTHED, confidence="logits.max(dim=1).values.mean()"),
          "softmax before cross_entropy"),
         (_train().replace("model.eval()", "pass"), "eval mode"),

@@ -85,6 +85,9 @@ def _adapt(first="freeze_before(model, 'fc')", target=STAGES, save=", modules_to
 
 WRONG_ANSWERS = {
     "lora_forward": [
+        # The check knows these too; a second source shows that each sentence is about its fault.
+        (_forward("x @ weight.T + alpha / A.shape[1] * x @ A.T @ B.T"), "the input's size"),
+        (_forward("x @ weight.T + alpha / len(B) * x @ A.T @ B.T"), "the output's size"),
         (_forward("x @ weight.T + 3 * alpha / len(A) * x @ A.T @ B.T"), "The values differ"),
         (_forward("(x @ weight.T + alpha / len(A) * x @ A.T @ B.T).T"), "The output is"),
         (_forward("None"), "is there a return"),

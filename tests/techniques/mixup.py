@@ -124,6 +124,9 @@ def _train(**changed: str) -> str:
 
 WRONG_ANSWERS = {
     "mix_each": [
+        # The check knows these too; a second source shows that each sentence is about its fault.
+        (_each(soft="(1 - b) * soft + b * soft[permutation]"), "swapped in the targets"),
+        (_each(mixed="(1 - a) * images + a * images[permutation]"), "swapped in the images"),
         (_each(shape="lams.mean(), lams[:, None]"), r"not lams\[i\] of itself"),
         (_each(shape="lams[:, None, None, None], lams.mean()"), "do not have the shares"),
         (_each(mixed="a * images + (1 - a[permutation]) * images[permutation]"),
