@@ -280,12 +280,13 @@ def _to_batches(
     convert: Callable[[Tensor], Tensor],
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """An answer that is wrong only in what ``convert`` makes of the pixels."""
-    for start in range(0, num_images, batch_size):
+    waiting = num_images
+    while waiting > 0:
         images, labels = pipeline.run()
-        left = min(batch_size, num_images - start)
-        if left == batch_size or not train:
-            pixels = torch.tensor(images[:left])
-            yield convert(pixels), torch.tensor(labels[:left, 0])
+        if waiting >= batch_size or not train:
+            pixels = torch.tensor(images[:waiting])
+            yield convert(pixels), torch.tensor(labels[:waiting, 0])
+        waiting -= batch_size
 
 
 def _check_batch(batch: tuple, pipeline: _Pipeline, run: int, length: int) -> None:
