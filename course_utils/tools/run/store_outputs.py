@@ -49,6 +49,7 @@ def store_outputs(lesson: Lesson, executed: Path, result: LessonResult) -> None:
         for output in cell.outputs:
             if "image/png" in output.get("data", {}):
                 output["data"]["image/png"] = _shrink_png(output["data"]["image/png"])
+    notebook.metadata.pop("jupytext", None)  # where the lesson was written as text
     language = ran.metadata["language_info"]
     notebook.metadata["kernelspec"] = ran.metadata["kernelspec"]
     notebook.metadata["language_info"] = {key: language[key] for key in LANGUAGE}

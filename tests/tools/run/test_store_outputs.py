@@ -28,10 +28,12 @@ def test_metadata_are_those_of_the_lesson_and_what_the_execution_cost(school):
     assert (lesson.time_s, lesson.peak_mb, lesson.headline) == (None, None, [])
     notebook, headline = nbformat.read(path, as_version=4), [{"claim": "a < b"}]
     notebook.metadata["course"]["headline"] = headline  # after it was executed
+    notebook.metadata["jupytext"] = {"notebook_metadata_filter": "course"}
     nbformat.write(notebook, path)
     store_outputs(lesson, plan.output_path(lesson), RESULT)
     (lesson,) = school.lessons
     assert (lesson.time_s, lesson.peak_mb, lesson.headline) == (2, 1235, headline)
+    assert "jupytext" not in lesson.read().metadata
 
 
 def test_pictures_are_stored_smaller_and_still_are_pictures(school):
