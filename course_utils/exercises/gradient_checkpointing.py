@@ -206,29 +206,30 @@ def _recompute(
     ``formats``: that of the second pass, for each that the first may have.
     """
 
+    trained = [p for p in block.parameters() if p.requires_grad]
+
     class Again(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, x: Tensor, *parameters: Tensor) -> Tensor:
+        def forward(ctx: Any, inputs: Tensor, *_: Tensor) -> Tensor:
             enabled = torch.is_autocast_enabled("cpu")
             ctx.dtype = torch.get_autocast_dtype("cpu") if enabled else None
             ctx.random_state = torch.get_rng_state()
-            ctx.save_for_backward(x, *parameters)
-            return block(x)
+            ctx.save_for_backward(inputs)
+            return block(inputs)
 
         @staticmethod
         def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, ...]:
-            x, *parameters = ctx.saved_tensors
-            x = x.detach().requires_grad_()
-            with torch.enable_grad(), torch.random.fork_rng(devices=[]):
-                torch.set_rng_state(ctx.random_state)
-                with _autocast(formats[ctx.dtype]):
-                    out = block(x)
-            if ignore_gradient:
-                gradient = torch.ones_like(gradient)
+            inputs = ctx.saved_tensors[0].clone().requires_grad_()
+            random_state = torch.get_rng_state()
+            torch.set_rng_state(ctx.random_state)
+            with torch.enable_grad(), _autocast(formats[ctx.dtype]):
+                out = block(inputs)
+            torch.set_rng_state(random_state)
+            used = torch.ones_like(gradient) if ignore_gradient else gradient
             with _autocast(ctx.dtype if differentiate_under_autocast else None):
-                return torch.autograd.grad(out, (x, *parameters), gradient)
+                return torch.autograd.grad([out], [inputs, *trained], [used])
 
-    return Again.apply(x, *(p for p in block.parameters() if p.requires_grad))
+    return Again.apply(x, *trained)
 
 
 FORMAT_FAULTS: Faults = tuple(

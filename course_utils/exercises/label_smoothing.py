@@ -151,9 +151,8 @@ def _train_smoothed(
         optimizer.zero_grad()
         F.cross_entropy(outputs, targets, label_smoothing=training_smoothing).backward()
         optimizer.step()
-    model.eval()
     with torch.no_grad():
-        logits = model(val_images)
+        logits = model.eval()(val_images)
     loss = F.cross_entropy(logits, val_targets, label_smoothing=validation_smoothing)
     return loss.item(), measure(logits, val_targets).mean().item()
 

@@ -185,10 +185,12 @@ def _study(
     subtract: Callable = np.subtract,
 ) -> tuple[str, list[float]]:
     """The oracle, unless it is given another way to choose, to rate or to subtract."""
-    models = {arm: [train(arm, seed) for seed in seeds] for arm in arms}
-    chosen = choose(arms, key=lambda arm: rate(models[arm]))
-    tested = {arm: [model.test() for model in models[arm]] for arm in {chosen, arms[0]}}
-    return chosen, list(subtract(tested[chosen], tested[arms[0]]))
+    models = {name: [train(name, number) for number in seeds] for name in arms}
+    chosen = choose(arms, key=lambda name: rate(models[name]))
+    baseline = [model.test() for model in models[arms[0]]]
+    if chosen == arms[0]:  # a test split is opened once
+        return chosen, list(subtract(baseline, baseline))
+    return chosen, list(subtract([model.test() for model in models[chosen]], baseline))
 
 
 UNPAIRED = "Subtract from each model the baseline of its own seed."
