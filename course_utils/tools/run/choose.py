@@ -2,6 +2,7 @@
 
 import math
 import random
+import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -109,12 +110,13 @@ def take_shard(lessons: Sequence[Lesson], shard: str) -> list[Lesson]:
     Raises:
         CourseError: another form.
     """
-    number, _, count = shard.partition("/")
-    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+    found = re.fullmatch(r"(\d{1,3})/(\d{1,3})", shard, re.ASCII)
+    number, count = map(int, found.groups()) if found else (0, 0)
+    if not 1 <= number <= count:
         raise CourseError(f"--shard {shard}: write number and count, like 2/4")
-    parts: list[list[Lesson]] = [[] for _ in range(int(count))]
+    parts: list[list[Lesson]] = [[] for _ in range(count)]
     by_time = sorted(lessons, key=lambda lesson: (-(lesson.time_s or lesson.budget_s), lesson.name))
     for lesson in by_time:
         least = min(parts, key=lambda part: sum(x.time_s or x.budget_s for x in part))
         least.append(lesson)
-    return [lesson for lesson in lessons if lesson in parts[int(number) - 1]]
+    return [lesson for lesson in lessons if lesson in parts[number - 1]]

@@ -136,7 +136,7 @@ def execute_lesson(
     with _environment(variables | environment), PeakMemory() as memory:
         reason = _execute(lesson, partial, work, parameters or {}, time_limit_s, on_cell)
     end_leftovers()
-    cells_s = []
+    cells_s: list[float] = []
     if partial.exists():
         cells_s, fault = _keep_notebook(partial, output)
         reason = reason or fault

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import psutil
 
-__all__ = ["MARK", "end_leftovers"]
+__all__ = ["MARK", "end_children", "end_leftovers"]
 
 MARK = "COURSE_STARTED_BY"  # in the environment of a kernel, and so of all that it starts
 
@@ -23,3 +23,11 @@ def end_leftovers() -> None:
                 process.kill()
                 ended.append(process)
     psutil.wait_procs(ended, timeout=10)  # a killed process needs a moment to go
+
+
+def end_children() -> None:
+    """Kill all that this process has started, directly or not, and what lessons leave behind."""
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            child.kill()
+    end_leftovers()
