@@ -259,6 +259,7 @@ def run(
     with ending_on_interrupt(console, interrupted):
         course = run_lessons(chosen, plan, console, found)
     _print_outcome(course)
+    console.print(f"executed notebooks: {plan.folder}", soft_wrap=True)
     results = {x: result for x in chosen if (result := course.find(x.name))}
     if any(result.status == "failed" for result in results.values()):
         if store or results_name:

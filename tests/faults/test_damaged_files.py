@@ -10,10 +10,11 @@ from course_utils.environment import check_environment
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
 from course_utils.results import read_results
+from course_utils.tools.pretrain import read_split
 from course_utils.tools.report.freshness import FRESHNESS, read_freshness
 from course_utils.tools.report.readme import format_section
 from course_utils.tools.report.report import write_report
-from course_utils.tools.run import key
+from course_utils.tools.run import choose, key
 from course_utils.tools.run.key import lesson_key
 from course_utils.tools.run.lessons import find_lessons
 from tests.tools.conftest import assert_one_line, write_lesson
@@ -345,6 +346,59 @@ def test_a_module_that_is_not_python_is_named(clone, content):  # own
     (clone / "course_utils" / "models.py").write_bytes(content)
     with pytest.raises(CourseError, match=r"models\.py is not Python \(.*\): correct it"):
         make_key(clone)
+
+
+# half-written files, the images of pretraining
+
+
+def test_what_a_killed_run_left_is_removed_by_the_next(course, school):  # g07
+    folder = school.build / "smoke"
+    folder.mkdir(parents=True)
+    for name in (".00_start_here.ipynb", ".01_baseline.ipynb.ab12", ".course.json.xy"):
+        (folder / name).touch()
+    assert course(*RUN)[0] == 0
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"course.json", "00_start_here.ipynb", ".lock"}
+
+
+@pytest.fixture
+def tiny_imagenet(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / "train" / name / "images").mkdir(parents=True)
+    (tmp_path / "val" / "images").mkdir(parents=True)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        pytest.param(b"val_0.JPEG a\n", "has a line without a class: expected", id="own-tab"),
+        pytest.param(b"\xff\xfe\tb\n", "is not a text in UTF-8: expected", id="own-binary"),
+    ],
+)
+def test_damaged_annotations_are_named(tiny_imagenet, content, sentence):
+    (tiny_imagenet / "val" / "val_annotations.txt").write_bytes(content)
+    with pytest.raises(CourseError, match=rf"val_annotations\.txt {sentence}"):
+        read_split(tiny_imagenet, "val")
+
+
+def test_an_image_of_pretraining_that_is_no_file_is_named(tiny_imagenet):  # own: as z08
+    os.mkfifo(tiny_imagenet / "val" / "images" / "0.JPEG")
+    (tiny_imagenet / "val" / "val_annotations.txt").write_text("0.JPEG\ta\n")
+    with pytest.raises(CourseError, match=r"cannot read the image .*0\.JPEG"):
+        read_split(tiny_imagenet, "val")
+
+
+def test_a_lesson_that_was_damaged_at_a_revision_has_changed_since(school, monkeypatch):  # own
+    def show(*arguments):
+        return {"show": '{"cells": ['}.get(arguments[0], "something")
+
+    school.write("01_one", "print('fine')")
+    monkeypatch.setattr(choose, "_run_git", show)
+    monkeypatch.setattr(choose, "ROOT", school.notebooks.parent)
+    plan = school.plan()
+    chosen = choose.choose_lessons(school.lessons, plan, stale=False, since="v1", sample=0)
+    assert list(chosen.values()) == ["changed since v1"]
 
 
 # doctor

@@ -3,10 +3,12 @@
 import http.client
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import nbformat
 import psutil
@@ -77,6 +79,27 @@ def test_run_and_report(course, school):
     status, out, _ = course("report", "--profile", "smoke")
     assert status == 0
     assert (school.build / "smoke" / "report.html").exists()
+
+
+def test_own_images_have_a_run_and_a_report_of_their_own(course, school, tmp_path):
+    images = write_images(tmp_path / "mine")
+    assert course("run", "--profile", "smoke")[0] == 0
+    before = (school.build / "smoke" / "course.json").read_bytes()
+    status, out, _ = course("run", "01", "--profile", "smoke", "--dataset", str(images))
+    assert status == 0
+    folder = Path(re.search(r"^executed notebooks: (.+)$", out, re.MULTILINE)[1])
+    assert re.fullmatch(r"smoke-mine-[0-9a-f]{6}", folder.name)
+    assert course("report", "--profile", "smoke", "--dataset", str(images))[0] == 0
+    assert (folder / "report.html").exists()
+    assert (school.build / "smoke" / "course.json").read_bytes() == before
+    assert not (school.build / "smoke" / "report.html").exists()
+
+
+def test_a_lesson_that_is_skipped_has_passed_earlier(course):
+    assert course("run", "--profile", "smoke")[0] == 0
+    status, out, _ = course("run", "--profile", "smoke")
+    assert status == 0
+    assert out.count("passed earlier") == 2
 
 
 def test_run_of_one_lesson_by_number_or_name(course, school):

@@ -43,11 +43,14 @@ def explain_stale(lesson: Lesson, plan: Plan) -> str:
 
 def _run_git(*arguments: str) -> str:
     git = ["git", "-C", str(ROOT), *arguments]
-    return subprocess.run(git, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(git, capture_output=True, encoding="utf-8", check=True).stdout
 
 
 def _read_keys_at(revision: str, lessons: Sequence[Lesson]) -> dict[str, str]:
-    """The keys stored with the lessons at a revision; without lessons that it does not have."""
+    """The keys stored with the lessons at a revision.
+
+    Lessons that it does not have, or has damaged, are left out.
+    """
     try:
         _run_git("rev-parse", "--verify", f"{revision}^{{commit}}")
     except (OSError, subprocess.CalledProcessError):
@@ -58,8 +61,11 @@ def _read_keys_at(revision: str, lessons: Sequence[Lesson]) -> dict[str, str]:
     for lesson in lessons:
         path = lesson.path.relative_to(ROOT).as_posix()
         if _run_git("ls-tree", "--name-only", revision, path):
-            notebook = nbformat.reads(_run_git("show", f"{revision}:{path}"), as_version=4)
-            keys[lesson.name] = notebook.metadata.get("course", {}).get("key", "")
+            try:
+                notebook = nbformat.reads(_run_git("show", f"{revision}:{path}"), as_version=4)
+                keys[lesson.name] = notebook.metadata["course"]["key"]
+            except Exception:  # nbformat meets anything at all in a damaged file
+                continue
     return keys
 
 

@@ -49,6 +49,8 @@ def _claimed(folder: Path) -> Iterator[None]:
         )
     try:
         with filelock.FileLock(folder / ".lock", timeout=0):
+            for half_written in [*folder.glob(".*.ipynb*"), *folder.glob(f".{COURSE_FILE}.*")]:
+                half_written.unlink()  # by a run that was killed
             yield
     except filelock.Timeout:
         raise CourseError(
