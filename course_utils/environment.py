@@ -11,15 +11,16 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
-from packaging.requirements import Requirement
+from packaging.requirements import InvalidRequirement, Requirement
 
-from course_utils.config import PROFILES
+from course_utils.config import PROFILES, load_config
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
 
 __all__ = ["Finding", "check_environment", "find_package_faults"]
 
 GIB = 2**30
+UNEXPECTED = "a file of the course is damaged, or a package: compare with git, run make setup"
 MIN_MEMORY, MIN_DISK = 2 * GIB, 2 * GIB
 
 
@@ -77,13 +78,26 @@ def _check_python() -> Finding:
     return Finding("Python", found, cure)
 
 
+def _check_settings() -> Finding:
+    try:
+        config = load_config()
+    except ValueError as error:  # int() refuses thousands of digits
+        problem, _, cure = str(error).rpartition(": ")
+        names = "COURSE_PROFILE and COURSE_FIRST_SEED"
+        return Finding("Settings", problem or str(error), f"correct {names}: {cure}")
+    return Finding("Settings", f"profile {config.profile}, first seed {config.first_seed}")
+
+
 def _check_packages() -> Finding:
     lock = ROOT / "requirements.lock"
-    if not lock.exists():
-        return Finding("Packages", "no requirements.lock", f"restore {lock} from git")
+    restore = f"restore it with `git checkout {lock.name}`"
+    try:
+        pins = read_lock(lock)
+    except (OSError, UnicodeDecodeError, InvalidRequirement):
+        return Finding("Packages", f"{lock} is missing or damaged", restore)
     declared = [Requirement(text) for text in requires("course-utils") or []]
     needed = [r.name for r in declared if r.marker is None or r.marker.evaluate({"extra": ""})]
-    faults = find_package_faults(read_lock(lock), needed)
+    faults = find_package_faults(pins, needed)
     if not faults:
         return Finding("Packages", "as locked")
     more = f" and {len(faults) - 3} more" if len(faults) > 3 else ""
@@ -146,8 +160,8 @@ def _check_data() -> Finding:
         return Finding("Data", f"{dataset} is embedded")
     try:
         names, targets, _ = open_images(dataset)
-    except CourseError as error:
-        return Finding("Data", str(error), "set COURSE_DATASET=shapes until that is mended")
+    except (CourseError, OSError) as error:
+        return Finding("Data", str(error), "set COURSE_DATASET=shapes until that is fixed")
     return Finding("Data", f"{dataset}: {len(targets):,} images of {len(names)} classes")
 
 
@@ -170,31 +184,41 @@ def _check_photos() -> Finding:
 
 
 def _check_backbone() -> Finding:
-    from course_utils.models.backbone import describe_backbone, read_backbone
+    from course_utils.models.backbone import FIX, WEIGHTS, describe_backbone, read_backbone
 
     try:
         read_backbone()
     except CourseError as error:
         problem, _, cure = str(error).rpartition(": ")
         return Finding("Backbone", problem, cure)
-    accuracy = describe_backbone()["val_accuracy"]
+    accuracy = describe_backbone().get("val_accuracy")
+    if not isinstance(accuracy, float):
+        return Finding("Backbone", f"no val_accuracy in the JSON in {WEIGHTS}", FIX)
     return Finding("Backbone", f"checksum verified, {accuracy:.1%} on its validation images")
 
 
 def check_environment(folder: Path = ROOT) -> Iterator[Finding]:
-    """Check everything the course needs, in the order in which it would be missed."""
-    checks: tuple[Callable[[], Finding], ...] = (
-        _check_python,
-        _check_packages,
-        _check_compiler,
-        _check_gpu,
-        _check_dali,
-        _check_memory,
-        lambda: _check_disk(folder),
-        lambda: _check_write_access(folder),
-        _check_data,
-        _check_photos,
-        _check_backbone,
-    )
-    for check in checks:
-        yield check()
+    """Check everything the course needs, in the order in which it would be missed.
+
+    A check that fails itself, on a damaged file for instance, is a finding too.
+    """
+    checks: dict[str, Callable[[], Finding]] = {
+        "Python": _check_python,
+        "Settings": _check_settings,
+        "Packages": _check_packages,
+        "Compiler": _check_compiler,
+        "GPU": _check_gpu,
+        "DALI": _check_dali,
+        "Memory": _check_memory,
+        "Disk": lambda: _check_disk(folder),
+        "Write access": lambda: _check_write_access(folder),
+        "Data": _check_data,
+        "Photographs": _check_photos,
+        "Backbone": _check_backbone,
+    }
+    for name, check in checks.items():
+        try:
+            yield check()
+        except Exception as error:
+            problem = " ".join(f"{type(error).__name__}: {error}".split())
+            yield Finding(name, problem, UNEXPECTED)

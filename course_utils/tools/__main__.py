@@ -1,5 +1,5 @@
 """``python -m course_utils.tools`` is the command ``course``."""
 
-from course_utils.tools.cli import main
+from course_utils.tools.start import main
 
 main()

@@ -3,16 +3,20 @@
 import errno
 import math
 import os
+import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Column, Table
 
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
+from course_utils.tools.console import accept_any_console, make_printable
+from course_utils.tools.options import check_minutes, find_images, parse_folder
 from course_utils.tools.run.lessons import (
     MEAN_BUDGET_S,
     find_lessons,
@@ -21,7 +25,6 @@ from course_utils.tools.run.lessons import (
 from course_utils.tools.teach import commands
 
 if TYPE_CHECKING:  # these imports take seconds, so each command makes its own
-    from course_utils.config import Config
     from course_utils.results import LessonResult
     from course_utils.tools.run.lessons import Lesson
     from course_utils.tools.run.plan import Plan
@@ -30,20 +33,16 @@ if TYPE_CHECKING:  # these imports take seconds, so each command makes its own
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 console = Console(highlight=False)
 Profile = Annotated[str, typer.Option(help="smoke, quick or full")]
-Build = Annotated[Path, typer.Option(help="folder for all that is made")]
+Dataset = Annotated[str, typer.Option(help="shapes, photos, cifar10 or a folder")]
+FirstSeed = Annotated[int | None, typer.Option(help="first of the paired seeds")]
+Build = Annotated[
+    Path, typer.Option(help="folder for all that is made", parser=parse_folder, metavar="FOLDER")
+]
 DEFAULT_BUILD = ROOT / "build"
-USERS_ERRORS = (  # of the disk, or of a path that the user named
-    errno.ENOSPC,
-    errno.EACCES,
-    errno.EROFS,
-    errno.EDQUOT,
-    errno.ENOENT,
-    errno.ENOTDIR,
-    errno.EEXIST,
-    errno.EISDIR,
-    errno.EPERM,
-)
-STATUS_COLOURS = {"passed": "green", "failed": "red", "skipped": "yellow"}
+DEVELOPERS = "COURSE_TRACEBACK"  # set: errors of the system come with their traceback
+FULL = (errno.ENOSPC, errno.EDQUOT)
+REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
+STATUS_COLOURS = {"passed": "green", "failed": "red", "skipped": "green"}
 
 
 @app.callback()
@@ -59,7 +58,7 @@ def doctor() -> None:
     ready = True
     for finding in check_environment():
         colour = "green" if finding.ok else "red" if finding.required else "yellow"
-        console.print(str(finding), style=colour, soft_wrap=True, markup=False)
+        console.print(make_printable(str(finding)), style=colour, soft_wrap=True, markup=False)
         ready &= finding.ok or not finding.required
     raise typer.Exit(0 if ready else 1)
 
@@ -100,15 +99,24 @@ def _list_stale(lessons: list["Lesson"]) -> None:
     console.print("no stored output is stale")
 
 
-def _load_run_config(profile: str, dataset: str, first_seed: int | None) -> "Config":
-    """The settings of a run. A folder of images gets its whole path: lessons run elsewhere."""
+def _make_plan(
+    profile: str,
+    dataset: str,
+    first_seed: int | None,
+    build: Path,
+    time_limit_s: float = math.inf,
+    **options: Any,
+) -> "Plan":
+    """The plan of a run, or what names the folder of an earlier one."""
     from course_utils.config import load_config
     from course_utils.data.sources import NAMED
+    from course_utils.tools.run.plan import Plan
 
     config = load_config(profile, dataset=dataset, first_seed=first_seed)
-    if config.dataset not in NAMED and Path(config.dataset).is_dir():
-        return config.replace(dataset=str(Path(config.dataset).resolve()))
-    return config
+    if config.dataset not in NAMED:
+        config = config.replace(dataset=find_images(config.dataset))
+    chosen = bool(dataset or os.environ.get("COURSE_DATASET"))
+    return Plan(config, build, time_limit_s, dataset_chosen=chosen, **options)
 
 
 def _check_run_options(
@@ -141,10 +149,13 @@ def _check_run_options(
 
 
 def _print_outcome(course: "CourseResult") -> None:
+    from course_utils.tools.run.record import describe_status
+
     table = Table("lesson", "status", "time (s)", "where and why", box=None)
     for result in course.lessons:
-        status = f"[{STATUS_COLOURS[result.status]}]{result.status}[/]"
-        reason = result.reason.replace("[", r"\[")
+        colour = STATUS_COLOURS[result.status]
+        status = f"[{colour}]{describe_status(result)}[/]"
+        reason = escape(make_printable(result.reason)) if result.status == "failed" else ""
         table.add_row(result.name, status, f"{result.time_s:.0f}", reason)
     console.print(table)
 
@@ -195,8 +206,8 @@ def run(
         list[str] | None, typer.Argument(help="numbers or names; all if none")
     ] = None,
     profile: Profile = "",
-    dataset: Annotated[str, typer.Option(help="shapes, photos, cifar10 or a folder")] = "",
-    first_seed: Annotated[int | None, typer.Option(help="first of the paired seeds")] = None,
+    dataset: Dataset = "",
+    first_seed: FirstSeed = None,
     parameter: Annotated[
         list[str] | None, typer.Option("-p", help="NAME=VALUE for the parameters cell")
     ] = None,
@@ -218,25 +229,24 @@ def run(
     """Execute lessons; finished ones are kept, unchanged ones skipped, failing ones reported."""
     found = find_lessons()
     chosen = select_lessons(lessons or [], found)
-    if not 0 < time_limit < math.inf:
-        raise CourseError(f"--time-limit {time_limit}: give minutes above 0")
+    check_minutes("--time-limit", time_limit)
+    if math.isnan(stop_after) or stop_after < 0:
+        raise CourseError(f"--stop-after {stop_after:g}: give minutes from 0")
 
     from course_utils.tools.interrupts import ending_on_interrupt
     from course_utils.tools.run.choose import choose_lessons, take_shard
-    from course_utils.tools.run.plan import Plan, parse_parameters
+    from course_utils.tools.run.plan import parse_parameters
     from course_utils.tools.run.runner import run_lessons
 
-    parameters = parse_parameters(parameter or [])
-    config = _load_run_config(profile, dataset, first_seed)
-    dataset_chosen = bool(dataset or os.environ.get("COURSE_DATASET"))
-    plan = Plan(
-        config,
-        build.resolve(),
+    plan = _make_plan(
+        profile,
+        dataset,
+        first_seed,
+        build,
         time_limit * 60,
-        force,
-        parameters,
-        dataset_chosen,
-        stop_after * 60,
+        force=force,
+        parameters=parse_parameters(parameter or []),
+        stop_after_s=stop_after * 60,
     )
     _check_run_options(plan, chosen, store, bool(stale or since), results_name)
     if stale or since or sample:
@@ -249,6 +259,7 @@ def run(
     with ending_on_interrupt(console, interrupted):
         course = run_lessons(chosen, plan, console, found)
     _print_outcome(course)
+    console.print(f"executed notebooks: {plan.folder}", soft_wrap=True)
     results = {x: result for x in chosen if (result := course.find(x.name))}
     if any(result.status == "failed" for result in results.values()):
         if store or results_name:
@@ -257,7 +268,7 @@ def run(
     if (store or results_name) and len(results) < len(chosen):
         console.print("not all lessons were executed: nothing is stored or saved", style="red")
         raise typer.Exit(1)
-    if config.profile == "quick" and _warn_of_budgets(results) and enforce_budgets:
+    if plan.config.profile == "quick" and _warn_of_budgets(results) and enforce_budgets:
         raise typer.Exit(1)
     _keep_results(plan, course, results, found, store, results_name)
 
@@ -265,13 +276,14 @@ def run(
 @app.command()
 def report(
     profile: Profile = "",
+    dataset: Dataset = "",
+    first_seed: FirstSeed = None,
     build: Build = DEFAULT_BUILD,
 ) -> None:
-    """Turn course.json into one self-contained page."""
-    from course_utils.config import load_config
+    """Turn the course.json of a run with these settings into one self-contained page."""
     from course_utils.tools.report.report import write_report
 
-    page = write_report(build.resolve() / load_config(profile).profile)
+    page = write_report(_make_plan(profile, dataset, first_seed, build).folder)
     console.print(f"report: {page}", soft_wrap=True)
 
 
@@ -312,17 +324,35 @@ def pretrain_backbone(
 app.add_typer(commands.app)
 
 
+def _describe(error: OSError) -> str:
+    """An error of the system in one line: what, where, and what to do."""
+    if isinstance(error, shutil.Error) and isinstance(error.args[0], list):
+        source, target, reason = error.args[0][0]  # it lists every file that it could not copy
+        return f"cannot copy {source} to {target} ({reason}): make room, or choose another folder"
+    where = error.filename2 or error.filename or "a file"
+    path = os.fsdecode(where) if isinstance(where, str | bytes | os.PathLike) else str(where)
+    if error.errno in FULL:
+        fix = "make room, or choose another folder"
+    elif error.errno in REFUSED:
+        fix = "allow it, or choose another folder"
+    elif error.errno == errno.ENOENT and Path(path).is_relative_to(ROOT):
+        fix = "if it belongs to the course, restore it with `git checkout`"
+    else:
+        fix = "choose another path"
+    return f"{error.strerror or error}: {path}: {fix}"
+
+
 def main() -> None:
     """Entry point: a user's mistake is one line on standard error, never a traceback."""
+    accept_any_console()
     try:
         app()
         return
     except CourseError as error:
         problem = str(error)
     except OSError as error:
-        if error.errno not in USERS_ERRORS:
+        if os.environ.get(DEVELOPERS):
             raise
-        where = error.filename2 or error.filename or "a file"
-        problem = f"{error.strerror}: {where}: make room or access, or choose another folder"
-    print(f"course: {problem}", file=sys.stderr)
+        problem = _describe(error)
+    print(f"course: {make_printable(problem)}", file=sys.stderr)
     sys.exit(2)

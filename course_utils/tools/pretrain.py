@@ -58,10 +58,18 @@ class Split:
 
 def _decode(path: Path) -> np.ndarray:
     """One JPEG as ``(32, 32, 3)`` uint8, red first; each pixel is the mean of those it covers."""
-    image = cv2.imread(str(path), cv2.IMREAD_COLOR_RGB)
+    # reading a named pipe would never end
+    image = cv2.imread(str(path), cv2.IMREAD_COLOR_RGB) if path.is_file() else None
     if image is None:
         raise CourseError(f"cannot read the image {path}: replace or delete it")
     return cv2.resize(image, (SIZE, SIZE), interpolation=cv2.INTER_AREA)
+
+
+def _read_lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise CourseError(f"{path} is not a text in UTF-8: {LAYOUT}") from None
 
 
 def read_split(folder: Path, split: str) -> Split:
@@ -79,7 +87,9 @@ def read_split(folder: Path, split: str) -> Split:
         paths = sorted((folder / "train").glob("*/images/*.JPEG"))
         names = [path.parts[-3] for path in paths]
     else:
-        rows = [line.split("\t") for line in annotations.read_text().splitlines()]
+        rows = [line.split("\t") for line in _read_lines(annotations)]
+        if any(len(row) < 2 for row in rows):
+            raise CourseError(f"{annotations} has a line without a class: {LAYOUT}")
         paths = [folder / "val" / "images" / row[0] for row in rows]
         names = [row[1] for row in rows]
     if not paths or not set(names) <= set(classes):

@@ -1,5 +1,6 @@
 """Small lessons, and an execution of lessons that starts no kernel."""
 
+import re
 import signal
 import subprocess
 import sys
@@ -13,9 +14,12 @@ from papermill.iorw import load_notebook_node
 from papermill.parameterize import parameterize_notebook
 from rich.console import Console
 
+from course_utils import results
 from course_utils.config import load_config
 from course_utils.files import write_atomically
 from course_utils.results import LessonResult
+from course_utils.tools import cli
+from course_utils.tools.run import runner
 from course_utils.tools.run.lessons import find_lessons
 from course_utils.tools.run.plan import Plan
 
@@ -135,3 +139,44 @@ def temporary(monkeypatch):
 @pytest.fixture
 def school(tmp_path):
     return School(tmp_path)
+
+
+@pytest.fixture
+def course(monkeypatch, capsys, school):
+    """Run ``course …`` in this process on the school's lessons: ``(status, stdout, stderr)``.
+
+    Lessons are executed by ``school.execute``, which starts no kernel.
+    """
+    run_lessons = runner.run_lessons
+
+    def run_school(*arguments):
+        return run_lessons(*arguments, execute=school.execute)
+
+    monkeypatch.setattr(runner, "run_lessons", run_school)
+    monkeypatch.setattr(cli, "find_lessons", lambda: school.lessons)
+
+    def run(*arguments):
+        if arguments[0] in ("run", "report"):
+            arguments = (*arguments, "--build", str(school.build))
+        monkeypatch.setattr(sys, "argv", ["course", *arguments])
+        try:
+            cli.main()
+            status = 0
+        except SystemExit as stop:
+            status = stop.code or 0
+        return status, *capsys.readouterr()
+
+    folder = school.notebooks.with_name("results")
+    monkeypatch.setattr(results, "RESULTS", folder)
+    write_atomically(folder / "other.json", "{}")
+    school.write("00_start_here", "print('fine')")
+    school.write("01_baseline", "print('fine')")
+    return run
+
+
+def assert_one_line(result, sentence):
+    status, _, error = result
+    assert status == 2
+    assert re.search(sentence, error), error
+    assert error.count("\n") == 1
+    assert "Traceback" not in error

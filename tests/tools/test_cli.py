@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import nbformat
 import psutil
@@ -16,52 +17,10 @@ import pytest
 from course_utils import results
 from course_utils.files import write_atomically
 from course_utils.results import list_results, read_results
-from course_utils.tools import cli
-from course_utils.tools.run import runner
 from course_utils.tools.run.execute import execute_lesson
 from course_utils.tools.run.key import digest_outputs
 from tests.own_folder import write_images
-
-
-@pytest.fixture
-def course(monkeypatch, capsys, school):
-    """Run ``course …`` in this process on the school's lessons: ``(status, stdout, stderr)``.
-
-    Lessons are executed by ``school.execute``, which starts no kernel.
-    """
-    run_lessons = runner.run_lessons
-
-    def run_school(*arguments):
-        return run_lessons(*arguments, execute=school.execute)
-
-    monkeypatch.setattr(runner, "run_lessons", run_school)
-    monkeypatch.setattr(cli, "find_lessons", lambda: school.lessons)
-
-    def run(*arguments):
-        if arguments[0] in ("run", "report"):
-            arguments = (*arguments, "--build", str(school.build))
-        monkeypatch.setattr(sys, "argv", ["course", *arguments])
-        try:
-            cli.main()
-            status = 0
-        except SystemExit as stop:
-            status = stop.code or 0
-        return status, *capsys.readouterr()
-
-    folder = school.notebooks.with_name("results")
-    monkeypatch.setattr(results, "RESULTS", folder)
-    write_atomically(folder / "other.json", "{}")
-    school.write("00_start_here", "print('fine')")
-    school.write("01_baseline", "print('fine')")
-    return run
-
-
-def assert_one_line(result, sentence):
-    status, _, error = result
-    assert status == 2
-    assert re.search(sentence, error), error
-    assert error.count("\n") == 1
-    assert "Traceback" not in error
+from tests.tools.conftest import assert_one_line
 
 
 @pytest.mark.parametrize(
@@ -120,6 +79,27 @@ def test_run_and_report(course, school):
     status, out, _ = course("report", "--profile", "smoke")
     assert status == 0
     assert (school.build / "smoke" / "report.html").exists()
+
+
+def test_own_images_have_a_run_and_a_report_of_their_own(course, school, tmp_path):
+    images = write_images(tmp_path / "mine")
+    assert course("run", "--profile", "smoke")[0] == 0
+    before = (school.build / "smoke" / "course.json").read_bytes()
+    status, out, _ = course("run", "01", "--profile", "smoke", "--dataset", str(images))
+    assert status == 0
+    folder = Path(re.search(r"^executed notebooks: (.+)$", out, re.MULTILINE)[1])
+    assert re.fullmatch(r"smoke-mine-[0-9a-f]{6}", folder.name)
+    assert course("report", "--profile", "smoke", "--dataset", str(images))[0] == 0
+    assert (folder / "report.html").exists()
+    assert (school.build / "smoke" / "course.json").read_bytes() == before
+    assert not (school.build / "smoke" / "report.html").exists()
+
+
+def test_a_lesson_that_is_skipped_has_passed_earlier(course):
+    assert course("run", "--profile", "smoke")[0] == 0
+    status, out, _ = course("run", "--profile", "smoke")
+    assert status == 0
+    assert out.count("passed earlier") == 2
 
 
 def test_run_of_one_lesson_by_number_or_name(course, school):
@@ -301,8 +281,8 @@ def test_lab_listens_on_the_loopback_behind_a_token():
     ("arguments", "sentence"),
     [
         (["grade", "nowhere"], "no submissions in nowhere: expected <student>/<lesson>.ipynb"),
-        (["release", "--output", "file"], "Not a directory: .*file: make room or access"),
-        (["release", "--output", "file/below"], "File exists: .*file: make room or access"),
+        (["release", "--output", "file"], "Not a directory: .*file: choose another path"),
+        (["release", "--output", "file/below"], "File exists: .*file: choose another path"),
         (["release", "--colab", "http://a/b", "--output", "new"], "give the https:// address"),
         (["slides", "00", "77"], "no lesson '77': choose from"),
         (["slides", "00", "--output", "file"], "File exists: .*file"),

@@ -20,6 +20,7 @@ def test_every_check_is_one_line(findings):
     found = findings()
     assert list(found) == [
         "Python",
+        "Settings",
         "Packages",
         "Compiler",
         "GPU",

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
+from course_utils.errors import CourseError
 from course_utils.files import ROOT, write_atomically
 from course_utils.measure.provenance import read_commit
 from course_utils.results import RESULTS, read_file
@@ -25,6 +26,17 @@ from course_utils.results import RESULTS, read_file
 __all__ = ["FRESHNESS", "read_freshness", "summarize_tests"]
 
 FRESHNESS = "freshness.json"
+TYPES = {
+    "date": str,
+    "commit": str | None,
+    "python": str,
+    "versions": dict,
+    "passed": int,
+    "failed": int,
+    "skipped": int,
+    "failures": list,
+    "finished": bool,
+}
 
 
 def summarize_tests(junit: Path) -> dict:
@@ -69,7 +81,13 @@ def read_freshness(folder: Path = RESULTS) -> dict | None:
         CourseError: the file is damaged.
     """
     path = folder / FRESHNESS
-    return read_file(path) if path.exists() else None
+    if not path.exists():
+        return None
+    found = read_file(path)
+    for name, expected in TYPES.items():
+        if name not in found or not isinstance(found[name], expected):
+            raise CourseError(f"{path} is damaged ({name!r}): run make test-latest again")
+    return found
 
 
 def main() -> None:

@@ -5,14 +5,19 @@ What it shows of a lesson stands in the ``headline`` of its metadata, a list of
 ``{"claim": "its text"}``, each with a ``"label"`` where these names do not say enough.
 """
 
+import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+
+import numpy as np
 
 from course_utils.data.shape_outlines import SHAPE_SETS
 from course_utils.errors import CourseError
 from course_utils.measure.paired import paired_difference
 from course_utils.results import (
+    CURE,
     LessonResult,
     list_results,
     read_file,
@@ -20,7 +25,9 @@ from course_utils.results import (
     seconds_to,
     values_by_arm,
 )
+from course_utils.tools.console import make_printable
 from course_utils.tools.run.lessons import Lesson, escape_cell
+from course_utils.tools.run.record import check_values
 
 __all__ = ["format_headlines", "format_race", "format_section", "read_result_sets"]
 
@@ -31,14 +38,34 @@ NONE_YET = (
 )
 
 
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """What goes wrong with the results called ``name`` within this context is their damage."""
+    try:
+        yield
+    except CourseError as error:
+        raise CourseError(f"data/results/{name}.json is damaged ({error}): {CURE}") from None
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        problem = f"{type(error).__name__}: {error}"
+        raise CourseError(f"data/results/{name}.json is damaged ({problem}): {CURE}") from None
+
+
 def read_result_sets(folder: Path) -> list[dict]:
     """All results of lessons in ``folder``, those on the embedded data first.
+
+    Each is called as its file.
 
     Raises:
         CourseError: a file there is damaged.
     """
-    found = [read_results(name, folder) for name in list_results(folder)]
-    return sorted(found, key=lambda results: results["dataset"] not in SHAPE_SETS)
+    found = []
+    for name in list_results(folder):
+        results = read_results(name, folder) | {"name": name}
+        with _naming(name):
+            for entry in results["lessons"]:
+                check_values(LessonResult.from_json(entry))
+        found.append(results)
+    return sorted(found, key=lambda results: str(results["dataset"]) not in SHAPE_SETS)
 
 
 def _describe_arm(headline: dict, runs: Sequence[dict]) -> tuple[str, str]:
@@ -48,6 +75,8 @@ def _describe_arm(headline: dict, runs: Sequence[dict]) -> tuple[str, str]:
     if not values:
         raise KeyError(comparison)
     baseline = next(iter(values))
+    if not np.isfinite([values[baseline], values[arm]]).all():
+        raise CourseError(f"{arm} or {baseline} in {comparison}: a value is not a number")
     found = paired_difference(values[baseline], values[arm])
     width = (
         f"{found.format_interval(100)}, {found.n} seeds" if found.n > 1 else "one seed, no interval"
@@ -58,16 +87,24 @@ def _describe_arm(headline: dict, runs: Sequence[dict]) -> tuple[str, str]:
 
 def _describe_claim(headline: dict, claims: Sequence[dict]) -> tuple[str, str]:
     claim = {claim["text"]: claim for claim in claims}[headline["claim"]]
+    if isinstance(claim["value"], float) and not math.isfinite(claim["value"]):
+        raise CourseError(f"the claim {claim['text']!r} has a value that is not a number")
     measured = "holds" if claim["holds"] else "does not hold"
     return claim["text"], measured + ("" if claim["value"] is None else f" ({claim['value']})")
 
 
 def _describe(headline: dict, result: LessonResult) -> tuple[str, str] | None:
-    """What a headline is about and what was measured, or None where a lesson did not do it."""
+    """What a headline is about and what was measured, or None where a lesson did not do it.
+
+    Raises:
+        CourseError: what was measured is not a number.
+    """
     try:
         if "claim" in headline:
             return _describe_claim(headline, result.claims)
         return _describe_arm(headline, result.runs)
+    except CourseError:
+        raise
     except (KeyError, ValueError):  # no such claim, comparison or arm, or no seed in common
         return None
 
@@ -79,7 +116,10 @@ def _find_result(lesson: Lesson, results: dict) -> LessonResult | None:
 
 def _make_row(lesson: Lesson, headline: dict, sets: Sequence[dict]) -> str:
     measured = [_find_result(lesson, results) for results in sets]
-    found = [_describe(headline, result) if result else None for result in measured]
+    found: list[tuple[str, str] | None] = []
+    for results, result in zip(sets, measured, strict=True):
+        with _naming(results["name"]):
+            found.append(_describe(headline, result) if result else None)
     if any(measured) and not any(found):
         raise CourseError(
             f"{lesson.name}: no results have anything for its headline {headline}: correct it in "
@@ -93,15 +133,17 @@ def _make_row(lesson: Lesson, headline: dict, sets: Sequence[dict]) -> str:
 
 
 def _format_provenance(results: dict) -> str:
-    hardware = results["hardware"]
-    versions = results["versions"]
-    packages = ", ".join(f"{name} {versions[name]}" for name in ("torch", "lightning"))
-    return (
-        f"- `{results['name']}`: `{results['command']}`; data {results['dataset']}, seeds from "
-        f"{results['first_seed']}; {hardware['cpu']}, {hardware['cores']} cores, "
-        f"{hardware['gpu'] or 'no GPU'}, {hardware['system']}; Python {versions['python']}, "
-        f"{packages}; commit {results['commit']}"
-    )
+    with _naming(results["name"]):
+        hardware = results["hardware"]
+        versions = results["versions"]
+        packages = ", ".join(f"{name} {versions[name]}" for name in ("torch", "lightning"))
+        text = (
+            f"- `{results['name']}`: `{results['command']}`; data {results['dataset']}, seeds from "
+            f"{results['first_seed']}; {hardware['cpu']}, {hardware['cores']} cores, "
+            f"{hardware['gpu'] or 'no GPU'}, {hardware['system']}; Python {versions['python']}, "
+            f"{packages}; commit {results['commit']}"
+        )
+    return escape_cell(make_printable(text))
 
 
 def format_headlines(lessons: Sequence[Lesson], sets: Sequence[dict]) -> str:
@@ -112,7 +154,7 @@ def format_headlines(lessons: Sequence[Lesson], sets: Sequence[dict]) -> str:
     """
     if not sets:
         return NONE_YET
-    names = [f"`{results['name']}`" for results in sets]
+    names = [f"`{escape_cell(results['name'])}`" for results in sets]
     rows = [_make_row(x, headline, sets) for x in lessons for headline in x.headline]
     head = [f"| {' | '.join(['lesson', 'what', *names])} |", "|---" * (2 + len(sets)) + "|"]
     return "\n".join([*head, *rows, "", *map(_format_provenance, sets)])
@@ -143,4 +185,7 @@ def format_section(lessons: Sequence[Lesson], folder: Path) -> str:
     """
     section = format_headlines(lessons, read_result_sets(folder))
     race = folder / RACE
-    return f"{section}\n\n{format_race(read_file(race))}" if race.exists() else section
+    if not race.exists():
+        return section
+    with _naming(race.stem):
+        return f"{section}\n\n{format_race(read_file(race))}"

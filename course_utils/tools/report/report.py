@@ -12,7 +12,7 @@ from course_utils.files import write_atomically
 from course_utils.measure.paired import METRICS
 from course_utils.results import LessonResult, values_by_arm
 from course_utils.tools.report.freshness import read_freshness
-from course_utils.tools.run.record import COURSE_FILE, read_course
+from course_utils.tools.run.record import COURSE_FILE, describe_status, read_course
 
 __all__ = ["write_report"]
 
@@ -56,6 +56,7 @@ def write_report(folder: Path) -> Path:
     from course_utils.plots import use_style
 
     use_style()
+    matplotlib.rcParams["text.parse_math"] = False  # an arm called $x$ is no formula
     matplotlib.rcParams["svg.hashsalt"] = "course"  # the same run gives the same bytes
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
@@ -64,6 +65,7 @@ def write_report(folder: Path) -> Path:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["describe_status"] = describe_status
     page = environment.get_template("report.html").render(
         course=course,
         plots={result.name: _draw_comparisons(result) for result in course.lessons},

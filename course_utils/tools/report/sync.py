@@ -56,7 +56,8 @@ def _link(lesson: Lesson, notebook: nbformat.NotebookNode) -> str:
     Raises:
         CourseError: the notebook does not begin with such a title.
     """
-    found = re.match(r"# (\d\d · [^:,\n]+)", notebook.cells[0].source)
+    first = notebook.cells[0].source if notebook.cells else ""
+    found = re.match(r"# (\d\d · [^:,\n]+)", first)
     if not found:
         raise CourseError(f"{lesson.name}: begin its first cell with a title like # 05 · Mixup: …")
     return f"[{found[1]}]({lesson.path.name})"

@@ -2,6 +2,7 @@
 
 import math
 import random
+import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,11 +43,14 @@ def explain_stale(lesson: Lesson, plan: Plan) -> str:
 
 def _run_git(*arguments: str) -> str:
     git = ["git", "-C", str(ROOT), *arguments]
-    return subprocess.run(git, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(git, capture_output=True, encoding="utf-8", check=True).stdout
 
 
 def _read_keys_at(revision: str, lessons: Sequence[Lesson]) -> dict[str, str]:
-    """The keys stored with the lessons at a revision; without lessons that it does not have."""
+    """The keys stored with the lessons at a revision.
+
+    Lessons that it does not have, or has damaged, are left out.
+    """
     try:
         _run_git("rev-parse", "--verify", f"{revision}^{{commit}}")
     except (OSError, subprocess.CalledProcessError):
@@ -57,8 +61,11 @@ def _read_keys_at(revision: str, lessons: Sequence[Lesson]) -> dict[str, str]:
     for lesson in lessons:
         path = lesson.path.relative_to(ROOT).as_posix()
         if _run_git("ls-tree", "--name-only", revision, path):
-            notebook = nbformat.reads(_run_git("show", f"{revision}:{path}"), as_version=4)
-            keys[lesson.name] = notebook.metadata.get("course", {}).get("key", "")
+            try:
+                notebook = nbformat.reads(_run_git("show", f"{revision}:{path}"), as_version=4)
+                keys[lesson.name] = notebook.metadata["course"]["key"]
+            except Exception:  # nbformat meets anything at all in a damaged file
+                continue
     return keys
 
 
@@ -109,12 +116,13 @@ def take_shard(lessons: Sequence[Lesson], shard: str) -> list[Lesson]:
     Raises:
         CourseError: another form.
     """
-    number, _, count = shard.partition("/")
-    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+    found = re.fullmatch(r"(\d{1,3})/(\d{1,3})", shard, re.ASCII)
+    number, count = map(int, found.groups()) if found else (0, 0)
+    if not 1 <= number <= count:
         raise CourseError(f"--shard {shard}: write number and count, like 2/4")
-    parts: list[list[Lesson]] = [[] for _ in range(int(count))]
+    parts: list[list[Lesson]] = [[] for _ in range(count)]
     by_time = sorted(lessons, key=lambda lesson: (-(lesson.time_s or lesson.budget_s), lesson.name))
     for lesson in by_time:
         least = min(parts, key=lambda part: sum(x.time_s or x.budget_s for x in part))
         least.append(lesson)
-    return [lesson for lesson in lessons if lesson in parts[int(number) - 1]]
+    return [lesson for lesson in lessons if lesson in parts[number - 1]]

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
+from course_utils.errors import CourseError
+
 __all__ = [
     "describe_code",
     "find_modules",
@@ -111,7 +113,10 @@ def _find_imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
 
 @cache
 def _parse_file(path: Path, modified_ns: int) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
+    try:
+        return ast.parse(path.read_text(encoding="utf-8"))
+    except (SyntaxError, ValueError) as error:
+        raise CourseError(f"{path} is not Python ({error}): correct it") from None
 
 
 def parse_file(path: Path) -> ast.Module:

@@ -1,5 +1,7 @@
 """Execute one lesson with papermill and read back its claims and its trainings."""
 
+import errno
+import logging
 import os
 import shutil
 import time
@@ -13,14 +15,19 @@ from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from papermill.exceptions import PapermillExecutionError
 
 from course_utils.errors import CourseError
+from course_utils.files import ROOT
 from course_utils.results import RUN_FIELDS, LessonResult, read_records
+from course_utils.tools.console import make_printable
 from course_utils.tools.run.kernel_manager import AsyncIPCKernelManager
+from course_utils.tools.run.leftovers import MARK, end_leftovers
 from course_utils.tools.run.lessons import Lesson
 from course_utils.tools.run.peak_memory import PeakMemory
 
 __all__ = ["execute_lesson"]
 
 OnCell = Callable[[int, int], None]  # (cells done, cells in all)
+MOST_BYTES = 50 * 2**20  # of an executed notebook; a browser hardly opens a larger one
+logging.getLogger("papermill").addHandler(logging.NullHandler())  # its lines are reasons here
 
 
 @contextmanager
@@ -67,6 +74,32 @@ def _read_curve(row: dict) -> list[list[float]]:
     ]
 
 
+def _find_end(notebook: nbformat.NotebookNode) -> str:
+    """Which cell ended the lesson before its last one was through; empty if none did.
+
+    For papermill ``sys.exit(0)`` is a success, whatever comes after it.
+    """
+    for number, cell in enumerate(notebook.cells, 1):
+        outputs = cell.get("outputs", [])
+        if any(x.output_type == "error" and x.ename == "SystemExit" for x in outputs):
+            return f"cell {number} of {len(notebook.cells)} ended the lesson (SystemExit)"
+        if cell.cell_type == "code" and cell.source.strip() and cell.execution_count is None:
+            return f"cell {number} of {len(notebook.cells)} was not executed"
+    return ""
+
+
+def _keep_notebook(partial: Path, output: Path) -> tuple[list[float], str]:
+    """Move the executed notebook to ``output``; the seconds of its cells, and what is wrong."""
+    if (size := partial.stat().st_size) > MOST_BYTES:
+        partial.unlink()
+        output.unlink(missing_ok=True)
+        most = f"print less than {MOST_BYTES / 1e6:.0f} MB"
+        return [], f"its outputs take {size / 1e6:,.0f} MB and are not kept: {most}"
+    executed = nbformat.read(partial, as_version=4)
+    os.replace(partial, output)
+    return _list_durations(executed), _find_end(executed)
+
+
 def execute_lesson(
     lesson: Lesson,
     output: Path,
@@ -91,14 +124,22 @@ def execute_lesson(
     output.parent.mkdir(parents=True, exist_ok=True)
     partial = output.with_name(f".{output.name}")
     runs = work / "runs"
-    variables = {"COURSE_PROGRESS": "0", "COURSE_RUNS_DIR": str(runs)} | environment
+    # the package of this clone, whichever one is installed: its commit is the recorded one
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    variables = {
+        "COURSE_PROGRESS": "0",
+        "COURSE_RUNS_DIR": str(runs),
+        "PYTHONPATH": path,
+        MARK: str(os.getpid()),
+    }
     start = time.monotonic()
-    with _environment(variables), PeakMemory() as memory:
+    with _environment(variables | environment), PeakMemory() as memory:
         reason = _execute(lesson, partial, work, parameters or {}, time_limit_s, on_cell)
-    cells_s = []
+    end_leftovers()
+    cells_s: list[float] = []
     if partial.exists():
-        os.replace(partial, output)
-        cells_s = _list_durations(nbformat.read(output, as_version=4))
+        cells_s, fault = _keep_notebook(partial, output)
+        reason = reason or fault
     claims = []
     trainings = []
     try:
@@ -158,12 +199,19 @@ def _execute(
             f"{time_limit_s / 60:.3g} minutes (raise it with --time-limit)"
         )
     except DeadKernelError:
-        return f"cell {position} of {total}: the kernel died (out of memory?)"
+        return (
+            f"cell {position} of {total}: the kernel ended: was it killed, did it run out of "
+            "memory, or does the cell end it?"
+        )
     except RuntimeError as error:  # it did not even start
         return _one_line("no kernel", str(error))
+    except OSError as error:  # papermill writes the notebook, and does not say where
+        raise OSError(
+            error.errno or errno.EIO, error.strerror, str(error.filename or partial)
+        ) from None
     return ""
 
 
 def _one_line(name: str, value: str) -> str:
     first = (value.strip() or "no message").splitlines()[0]
-    return f"{name}: {first}"
+    return make_printable(f"{name}: {first}")

@@ -5,8 +5,6 @@ moment later. In between, the system may give one of them to another process. (i
 more port, for itself, with both transports: in one step, so nothing can come in between.)
 """
 
-import os
-import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -15,22 +13,19 @@ from typing import Any
 from jupyter_client.connect import ConnectionFileMixin
 from jupyter_client.manager import AsyncKernelManager, KernelManager
 
-__all__ = ["AsyncIPCKernelManager", "IPCKernelManager", "remove_kernel_folders"]
-
-
-def _name_prefix() -> str:
-    return f"kernel-{os.getpid()}-"
+__all__ = ["AsyncIPCKernelManager", "IPCKernelManager"]
 
 
 class _OwnFolder(ConnectionFileMixin):
     """Keeps a kernel's connection file and sockets in a folder of its own until the kernel ends.
 
     The path of a Unix socket has at most 107 bytes, so the folder is a temporary one. It stays
-    only if this process is killed.
+    only if this process is killed: `ending_on_interrupt` gives commands a temporary folder of
+    their own, which goes with them.
     """
 
     def __init__(self, **kwargs: Any):
-        self._folder = tempfile.TemporaryDirectory(prefix=_name_prefix())
+        self._folder = tempfile.TemporaryDirectory(prefix="k-")
         super().__init__(**kwargs)
         self.transport = "tcp" if sys.platform == "win32" else "ipc"  # Windows has no IPC
         self.connection_file = str(Path(self._folder.name, "kernel.json"))  # sockets lie beside it
@@ -45,9 +40,3 @@ class IPCKernelManager(_OwnFolder, KernelManager):
 
 class AsyncIPCKernelManager(_OwnFolder, AsyncKernelManager):
     """Starts a kernel over IPC; its methods are coroutines, as nbclient and papermill need them."""
-
-
-def remove_kernel_folders() -> None:
-    """Remove the folders of all kernels of this process, where nothing else can end them."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_name_prefix()}*"):
-        shutil.rmtree(folder, ignore_errors=True)

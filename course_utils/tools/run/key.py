@@ -8,13 +8,15 @@ Checks of exercises are not in it (see `dependencies.CHECKS`).
 
 import hashlib
 import json
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
 import nbformat
 
 from course_utils.config import Config
+from course_utils.errors import CourseError
 from course_utils.files import ROOT
 from course_utils.tools.run.dependencies import (
     describe_code,
@@ -26,7 +28,7 @@ from course_utils.tools.run.dependencies import (
     read_locked_versions,
 )
 
-__all__ = ["digest_outputs", "find_inputs", "lesson_key"]
+__all__ = ["NAMED_DATA", "digest_file", "digest_outputs", "find_inputs", "lesson_key"]
 
 DIGITS = 16  # of a digest: 64 bits
 NAMED_DATA = ("shapes", "shapes_source", "photos", "cifar10")  # anything else is a folder
@@ -42,7 +44,8 @@ def _digest_module(path: Path, modified_ns: int) -> str:
     return _digest(describe_code(parse_file(path)))
 
 
-def _digest_file(path: Path) -> str:
+def digest_file(path: Path) -> str:
+    """A digest of a file's bytes."""
     return hashlib.sha256(path.read_bytes()).hexdigest()[:DIGITS]
 
 
@@ -51,18 +54,50 @@ def _describe_data(names: Iterable[str], root: Path) -> dict[str, object]:
     found: dict[str, object] = {}
     for name in sorted(names):
         if name == "photos":  # its JSON has the checksum of every sheet
-            found[name] = _digest_file(root / "data" / "photos" / "photos.json")
+            found[name] = digest_file(root / "data" / "photos" / "photos.json")
         elif name not in NAMED_DATA:
-            states = [(str(path), path.stat()) for path in sorted(Path(name).rglob("*"))]
+            states = sorted(_list_files(name))
             found[name] = [(path, state.st_size, state.st_mtime_ns) for path, state in states]
     return found
+
+
+def _list_files(folder: str) -> Iterator[tuple[str, os.stat_result]]:
+    """All files and folders below ``folder``; links are followed, each real folder once."""
+    seen = {os.path.realpath(folder)}
+    for place, folders, names in os.walk(folder, followlinks=True):
+        for name in [*folders, *names]:
+            path = os.path.join(place, name)
+            try:
+                yield path, os.stat(path)
+            except OSError:  # a link to nothing: whoever reads it says so
+                yield path, os.lstat(path)
+        real = {name: os.path.realpath(os.path.join(place, name)) for name in folders}
+        folders[:] = [name for name in folders if real[name] not in seen]
+        seen.update(real.values())
 
 
 def _describe_weights(models: Iterable[str], root: Path) -> dict[str, str]:
     """For each of the models that has pretrained weights, the digest of the JSON beside them."""
     files = sorted((root / "data" / "weights").glob("*.json"))
-    names = {json.loads(path.read_text(encoding="utf-8"))["model"]: path for path in files}
-    return {name: _digest_file(names[name]) for name in sorted(models) if name in names}
+    names = {}
+    for path in files:
+        try:
+            names[str(json.loads(path.read_text(encoding="utf-8"))["model"])] = path
+        except (OSError, ValueError, KeyError, TypeError):
+            raise CourseError(
+                f"{path} is damaged: restore it with `git checkout data/weights`"
+            ) from None
+    return {name: digest_file(names[name]) for name in sorted(models) if name in names}
+
+
+def _read_lock(root: Path) -> str:
+    path = root / "requirements.lock"
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise CourseError(
+            f"{path} is missing or damaged: restore it with `git checkout {path.name}`"
+        ) from None
 
 
 def find_inputs(notebook: nbformat.NotebookNode, config: Config, root: Path = ROOT) -> dict:
@@ -75,6 +110,9 @@ def find_inputs(notebook: nbformat.NotebookNode, config: Config, root: Path = RO
         notebook: the lesson.
         config: its settings, for the profile, the data set and the first seed.
         root: the repository.
+
+    Raises:
+        CourseError: the lock, the JSON of weights or a module of the package is damaged.
     """
     sources = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
     trees = [parse_cell(source) for source in sources]
@@ -85,18 +123,17 @@ def find_inputs(notebook: nbformat.NotebookNode, config: Config, root: Path = RO
     prints_source = any(mentions(tree, "getsource") for tree in trees)
     datasets = {config.dataset} | strings & set(NAMED_DATA)
     results = [root / "data" / "results" / name for name in strings if name.endswith(".json")]
-    lock = (root / "requirements.lock").read_text(encoding="utf-8")
     return {
         "cells": [_digest(describe_code(tree)) for tree in trees],
         "modules": {
             name: _digest_module(path, path.stat().st_mtime_ns) for name, path in modules.items()
         },
         # a lesson that prints source code shows comments and docstrings too
-        "texts": [_digest_file(path) for path in modules.values()] if prints_source else [],
-        "libraries": read_locked_versions(libraries, lock),
+        "texts": [digest_file(path) for path in modules.values()] if prints_source else [],
+        "libraries": read_locked_versions(libraries, _read_lock(root)),
         "data": _describe_data(datasets, root),
         "weights": _describe_weights({config.model} | strings, root) if pretrained else {},
-        "results": {path.name: _digest_file(path) for path in sorted(results) if path.is_file()},
+        "results": {path.name: digest_file(path) for path in sorted(results) if path.is_file()},
         "asked": [config.profile, config.dataset, config.first_seed],
     }
 

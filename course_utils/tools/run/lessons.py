@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 
 import nbformat
@@ -24,6 +24,19 @@ __all__ = [
 NOTEBOOKS = ROOT / "notebooks"
 MEAN_BUDGET_S = 60  # seconds of a lesson in `quick` on two cores, on average over the lessons
 MEMORY_LIMIT_BYTES = 3 * 2**30  # of any lesson, on a machine without a GPU
+METADATA_TYPES = {
+    "question": str,
+    "technique": str,
+    "seam": str,
+    "minutes": int,
+    "budget_s": int,
+    "time_s": int | float | None,
+    "peak_mb": int | None,
+    "headline": list,
+    "dataset": str,
+    "key": str,
+    "outputs": str,
+}
 
 
 @dataclass(frozen=True)
@@ -36,9 +49,10 @@ class Lesson:
     seam: str
     minutes: int  # of a student's time
     budget_s: int  # seconds that one execution may take in ``quick`` on two cores
-    time_s: float | None  # seconds that its stored execution took
-    peak_mb: int | None  # memory that it held at most, in 10⁶ bytes
-    headline: list[dict] = field(hash=False)  # what the README's table shows of it
+    time_s: float | None = None  # seconds that its stored execution took
+    peak_mb: int | None = None  # memory that it held at most, in 10⁶ bytes
+    # what the README's table shows of it
+    headline: list[dict] = field(default_factory=list, hash=False)
     dataset: str = "shapes"  # that its text and its effect claims are about
     key: str = ""  # of the execution whose outputs the notebook holds
     outputs: str = ""  # a digest of these outputs
@@ -51,28 +65,40 @@ class Lesson:
         return nbformat.read(self.path, as_version=4)
 
 
-def _read_lesson(path: Path) -> Lesson:
+def _read_metadata(path: Path) -> dict:
+    """The metadata of the notebook at ``path``.
+
+    Raises:
+        CourseError: it is not a notebook.
+    """
+    if not path.is_file():  # a named pipe would never end
+        raise CourseError(f"{path} is not a file: restore it from git")
+    invalid: dict[str, Exception] = {}
     try:
-        about = nbformat.read(path, as_version=4).metadata["course"]
-        return Lesson(
-            path=path,
-            question=about["question"],
-            technique=about["technique"],
-            seam=about["seam"],
-            minutes=about["minutes"],
-            budget_s=about["budget_s"],
-            time_s=about.get("time_s"),
-            peak_mb=about.get("peak_mb"),
-            headline=about.get("headline", []),
-            dataset=about.get("dataset", "shapes"),
-            key=about.get("key", ""),
-            outputs=about.get("outputs", ""),
-        )
-    except KeyError as missing:
-        raise CourseError(f"{path.name}: its metadata lack course → {missing}") from None
-    except (nbformat.reader.NotJSONError, nbformat.ValidationError) as error:
-        reason = str(error).splitlines()[0]
+        notebook = nbformat.read(path, as_version=4, capture_validation_error=invalid)
+        if invalid:
+            raise next(iter(invalid.values()))
+        return notebook.metadata
+    except Exception as error:  # nbformat meets anything at all in a damaged file
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise CourseError(f"{path} is not a notebook ({reason}): restore it from git") from None
+
+
+def _read_lesson(path: Path) -> Lesson:
+    about = _read_metadata(path).get("course")
+    if not isinstance(about, dict):
+        raise CourseError(f"{path.name}: its metadata lack course")
+    values = {}
+    for entry in fields(Lesson)[1:]:  # all but the path
+        if entry.name in about:
+            values[entry.name] = about[entry.name]
+            if not isinstance(values[entry.name], METADATA_TYPES[entry.name]):
+                raise CourseError(f"{path.name}: its metadata have a wrong course → {entry.name}")
+        elif entry.default is MISSING and entry.default_factory is MISSING:
+            raise CourseError(f"{path.name}: its metadata lack course → {entry.name!r}")
+    if not all(isinstance(headline, dict) for headline in values.get("headline", [])):
+        raise CourseError(f"{path.name}: its metadata have a wrong course → headline")
+    return Lesson(path=path, **values)
 
 
 def find_lessons(folder: Path = NOTEBOOKS) -> list[Lesson]:
@@ -95,6 +121,8 @@ def select_lessons(wanted: Sequence[str], lessons: Sequence[Lesson]) -> list[Les
     """
     chosen = []
     for word in wanted:
+        if not word.strip():
+            raise CourseError("an empty word is no lesson: is a variable not set?")
         stem = Path(word).name.removesuffix(".ipynb")
         found = [x for x in lessons if stem.zfill(2) in (x.name, *x.name.split("_", 1))]
         if not found:

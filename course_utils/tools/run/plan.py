@@ -1,7 +1,9 @@
 """What one ``course run`` was asked to do, and which lessons are already finished."""
 
 import ast
+import hashlib
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,11 +11,12 @@ from pathlib import Path
 from course_utils.config import PROFILES, Config, load_config
 from course_utils.errors import CourseError
 from course_utils.results import LessonResult
-from course_utils.tools.run.key import lesson_key
+from course_utils.tools.run.key import NAMED_DATA, digest_file, lesson_key
 from course_utils.tools.run.lessons import Lesson
 
 __all__ = ["Plan", "parse_parameters"]
 
+LONGEST_VALUE = 1000  # characters of a parameter on the command line
 OPTIONS = {"PROFILE": "--profile", "DATASET": "--dataset", "FIRST_SEED": "--first-seed"}
 
 
@@ -30,11 +33,38 @@ def parse_parameters(assignments: Sequence[str]) -> dict:
             raise CourseError(f"-p {text}: write it as NAME=VALUE")
         if name in OPTIONS:  # course.json says what they were
             raise CourseError(f"-p {name}: say it with {OPTIONS[name]}")
-        try:
-            parameters[name] = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
-            parameters[name] = value  # a word needs no quotes
+        if len(value) > LONGEST_VALUE:
+            raise CourseError(f"-p {name}: give a value of at most {LONGEST_VALUE} characters")
+        parameters[name] = _parse_value(name, value)
     return parameters
+
+
+def _parse_value(name: str, text: str) -> object:
+    """A number, a string, a list … as Python writes it; anything else is a string of its own."""
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):  # the last two: nested deeply
+        return text  # a word needs no quotes
+    if not _can_be_written(value):
+        raise CourseError(f"-p {name}: give a number, a string, a list or a dictionary")
+    return value
+
+
+def _can_be_written(value: object) -> bool:
+    """Whether papermill writes ``value`` into a cell as it is; a set would become a string."""
+    if isinstance(value, list | tuple):
+        return all(map(_can_be_written, value))
+    if isinstance(value, dict):
+        return all(isinstance(key, str) for key in value) and _can_be_written([*value.values()])
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+def _name_data(dataset: str) -> str:
+    """A data set in the name of a folder; two folders of images with one name are told apart."""
+    if dataset in NAMED_DATA:
+        return dataset
+    digest = hashlib.sha256(os.fsencode(dataset)).hexdigest()
+    return f"{Path(dataset).name[:40]}-{digest[:6]}"
 
 
 @dataclass(frozen=True)
@@ -51,8 +81,7 @@ class Plan:
 
     def config_of(self, lesson: Lesson) -> Config:
         """The settings of one lesson: they differ in the data set, if nobody chose one."""
-        default = PROFILES[self.config.profile].dataset
-        if self.dataset_chosen or self.config.dataset != default or default == "cifar10":
+        if self.has_chosen_data or PROFILES[self.config.profile].dataset == "cifar10":
             return self.config
         return load_config(
             self.config.profile, dataset=lesson.dataset, first_seed=self.config.first_seed
@@ -63,8 +92,22 @@ class Plan:
         return self.config_of(lesson).dataset == lesson.dataset
 
     @property
+    def has_chosen_data(self) -> bool:
+        """Whether a person chose a data set, which all lessons then share."""
+        return self.dataset_chosen or self.config.dataset != PROFILES[self.config.profile].dataset
+
+    @property
     def folder(self) -> Path:
-        return self.build / self.config.profile
+        """Where all of this run lies: one folder for each profile, data set and first seed.
+
+        So a run on somebody's own images leaves that of the course in ``build/quick`` alone.
+        """
+        parts = [self.config.profile]
+        if self.has_chosen_data:
+            parts.append(_name_data(self.config.dataset))
+        if self.config.first_seed:
+            parts.append(f"seed{self.config.first_seed}")
+        return self.build / "-".join(parts)
 
     def key(self, lesson: Lesson) -> str:
         """Changes whenever the lesson would have to be executed again."""
@@ -73,8 +116,17 @@ class Plan:
     def output_path(self, lesson: Lesson) -> Path:
         return self.folder / lesson.path.name
 
-    def is_finished(self, lesson: Lesson, result: LessonResult | None) -> bool:
-        """Whether ``result``, of an earlier run, is still that of the lesson as it is now."""
-        if result is None or not self.output_path(lesson).exists():
+    def digest_notebook(self, lesson: Lesson) -> str:
+        """A digest of the lesson's executed notebook; empty if there is none."""
+        path = self.output_path(lesson)
+        return digest_file(path) if path.is_file() else ""
+
+    def is_finished(self, lesson: Lesson, result: LessonResult | None, notebook: str) -> bool:
+        """Whether ``result``, of an earlier run, is still that of the lesson as it is now.
+
+        ``notebook`` is what `digest_notebook` was after that run: a notebook that is damaged or
+        gone since is made again.
+        """
+        if result is None or not notebook or self.digest_notebook(lesson) != notebook:
             return False
         return result.key == self.key(lesson)

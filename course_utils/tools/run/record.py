@@ -1,7 +1,8 @@
 """``course.json``: what one ``course run`` found, and how its readers get at it."""
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,31 @@ from course_utils.errors import CourseError
 from course_utils.files import write_atomically
 from course_utils.results import LessonResult
 
-__all__ = ["COURSE_FILE", "CourseResult", "load_earlier", "read_course", "write_course"]
+__all__ = [
+    "COURSE_FILE",
+    "CourseResult",
+    "check_values",
+    "describe_status",
+    "load_earlier",
+    "read_course",
+    "write_course",
+]
 
-COURSE_FILE = "course.json"  # in the folder of a profile, such as build/quick
+COURSE_FILE = "course.json"  # in the folder of a run, such as build/quick
 AGAIN = "run course run --force"
+NUMBER = int | float
+CLAIM_TYPES = {"text": str, "kind": str, "holds": bool}
+RUN_TYPES = {
+    "comparison": str | None,
+    "arm": str,
+    "seed": int,
+    "metrics": dict,
+    "time_s": NUMBER,
+    "images_per_s": NUMBER | None,
+    "trainable_parameters": int,
+    "parameters": int,
+    "saved_bytes": NUMBER | None,
+}
 
 
 @dataclass(frozen=True)
@@ -30,6 +52,7 @@ class CourseResult:
     # Results that are not of this run: on other data, or of a lesson that has changed since. They
     # are kept, because a run that asks for exactly them again need not execute the lesson.
     earlier: list[LessonResult] = field(default_factory=list)
+    notebooks: dict[str, str] = field(default_factory=dict)  # lesson: digest of what it printed
 
     def find(self, name: str) -> LessonResult | None:
         """The result of the lesson called ``name``, or None."""
@@ -60,17 +83,18 @@ class CourseResult:
         """
         if not isinstance(content, dict):
             raise CourseError("not a dictionary")
-        content = {"earlier": []} | content
+        filled: dict[str, Any] = {"earlier": [], "notebooks": {}} | content
         for about in fields(cls):
-            if about.name not in content:
+            if about.name not in filled:
                 raise CourseError(f"no {about.name!r}")
-        types = {"hardware": dict, "versions": dict, "lessons": list, "earlier": list}
+        types: dict[str, type] = {"hardware": dict, "versions": dict, "notebooks": dict}
+        types |= {"lessons": list, "earlier": list}
         for name, expected in types.items():
-            if not isinstance(content[name], expected):
+            if not isinstance(filled[name], expected):
                 raise CourseError(f"{name!r} has the wrong type")
-        known: dict[str, Any] = {about.name: content[about.name] for about in fields(cls)}
+        known = {about.name: filled[about.name] for about in fields(cls)}
         for place in ("lessons", "earlier"):
-            known[place] = _read_entries(content[place], keep_intact)
+            known[place] = _read_entries(filled[place], keep_intact)
         return cls(**known)
 
 
@@ -78,11 +102,37 @@ def _read_entries(rows: Sequence[object], keep_intact: bool) -> list[LessonResul
     entries = []
     for row in rows:
         try:
-            entries.append(LessonResult.from_json(row))
+            entry = LessonResult.from_json(row)
+            check_values(entry)
+            entries.append(entry)
         except CourseError:
             if not keep_intact:
                 raise
     return entries
+
+
+def check_values(entry: LessonResult) -> None:
+    """Check what `LessonResult.from_json` does not: the types of all values of claims and runs.
+
+    A metric may be NaN, because a training may diverge. A time is finite.
+
+    Raises:
+        CourseError: one has another type. The caller adds which file, and what to do.
+    """
+    times = [entry.time_s, *entry.cells_s, *(run["time_s"] for run in entry.runs)]
+    if not all(isinstance(x, NUMBER) and math.isfinite(x) for x in times):
+        raise CourseError(f"{entry.name}: a time is not a number")
+    for records, types in ((entry.claims, CLAIM_TYPES), (entry.runs, RUN_TYPES)):
+        for record in records:
+            _check_types(entry.name, record, types)
+    for run in entry.runs:
+        _check_types(entry.name, run["metrics"], dict.fromkeys(run["metrics"], NUMBER))
+
+
+def _check_types(lesson: str, record: dict, types: Mapping[str, Any]) -> None:
+    for name, expected in types.items():
+        if not isinstance(record[name], expected):
+            raise CourseError(f"{lesson}: {name!r} of a claim or a run has the wrong type")
 
 
 def read_course(path: Path) -> CourseResult:
@@ -97,6 +147,11 @@ def read_course(path: Path) -> CourseResult:
         raise CourseError(f"no {path}: run the lessons first, with course run") from None
     except ValueError as error:  # a CourseError, too
         raise CourseError(f"{path} is damaged ({error}): {AGAIN}") from None
+
+
+def describe_status(result: LessonResult) -> str:
+    """The status of a lesson as a reader sees it: one that was skipped has passed before."""
+    return "passed earlier" if result.status == "skipped" else result.status
 
 
 def load_earlier(path: Path) -> CourseResult | None:

@@ -49,6 +49,8 @@ def _claimed(folder: Path) -> Iterator[None]:
         )
     try:
         with filelock.FileLock(folder / ".lock", timeout=0):
+            for half_written in [*folder.glob(".*.ipynb*"), *folder.glob(f".{COURSE_FILE}.*")]:
+                half_written.unlink()  # by a run that was killed
             yield
     except filelock.Timeout:
         raise CourseError(
@@ -99,7 +101,7 @@ def run_lessons(
     """Execute ``chosen``; other ``lessons`` keep the result of an earlier, unchanged run.
 
     ``execute`` runs one lesson and writes its executed notebook; tests give one without a kernel.
-    Writes ``<build>/<profile>/<lesson>.ipynb``, and ``course.json`` after every lesson.
+    Writes ``<lesson>.ipynb`` into the plan's folder, and ``course.json`` after every lesson.
 
     Returns:
         The contents of ``course.json``.
@@ -123,12 +125,14 @@ def run_lessons(
                     soft_wrap=True,
                 )
                 break
-            if not plan.force and plan.is_finished(lesson, course.find(lesson.name)):
+            if not plan.force and _is_finished(course, lesson, plan):
                 console.print(f"{lesson.name}: unchanged since it passed, skipped")
             else:
                 course = _invalidate(course, lesson, plan)
                 result = _run_lesson(lesson, plan, console, index, len(chosen), execute)
                 course = _with_result(course, result, order)
+                digest = plan.digest_notebook(lesson)
+                course = replace(course, notebooks=course.notebooks | {lesson.name: digest})
             write_course(course, plan.folder / COURSE_FILE)
     return course
 
@@ -156,13 +160,18 @@ def _start_course(plan: Plan, lessons: Sequence[Lesson]) -> CourseResult:
         result = found.get(lesson.name)
         if result is None:
             continue
-        if plan.is_finished(lesson, result):
+        if plan.is_finished(lesson, result, before.notebooks.get(lesson.name, "")):
             reason = "unchanged since it passed"
             kept[lesson.name] = replace(result, status="skipped", reason=reason)
         elif result.status == "failed" and course.measured_alike(before):
             kept[lesson.name] = result
     rest = [result for name, result in found.items() if name not in kept and result.key]
-    return replace(course, lessons=list(kept.values()), earlier=rest)
+    return replace(course, lessons=list(kept.values()), earlier=rest, notebooks=before.notebooks)
+
+
+def _is_finished(course: CourseResult, lesson: Lesson, plan: Plan) -> bool:
+    notebook = course.notebooks.get(lesson.name, "")
+    return plan.is_finished(lesson, course.find(lesson.name), notebook)
 
 
 def _invalidate(course: CourseResult, lesson: Lesson, plan: Plan) -> CourseResult:

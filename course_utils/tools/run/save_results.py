@@ -23,8 +23,8 @@ def check_name(name: str, folder: Path) -> None:
     Raises:
         CourseError: the name is one of these.
     """
-    if not re.fullmatch(r"[\w-]+", name, re.ASCII):
-        raise CourseError(f"--save-results {name}: use letters, digits, - and _ only")
+    if not re.fullmatch(r"[\w-]{1,100}", name, re.ASCII):
+        raise CourseError(f"--save-results {name}: use letters, digits, - and _ only, 100 at most")
     if (folder / f"{name}.json").exists() and name not in list_results(folder):
         raise CourseError(
             f"{folder / name}.json holds no results of lessons: choose another name with "

@@ -73,6 +73,15 @@ def test_report_shows_lessons_claims_plots_and_provenance(page):
     HTMLParser().feed(text)
 
 
+def test_a_lesson_that_was_skipped_has_passed_earlier(tmp_path):
+    course = make_course()
+    course["lessons"][2] |= {"status": "skipped", "reason": "unchanged since it passed"}
+    (tmp_path / "course.json").write_text(json.dumps(course))
+    text = write_report(tmp_path).read_text()
+    assert '<span class="skipped">passed earlier</span>' in text
+    assert "unchanged" not in text
+
+
 def test_report_is_self_contained(page):
     names = r'xmlns[:\w]*="[^"]*"|<!DOCTYPE[^>]*>|<metadata>.*?</metadata>'  # XML's, not fetched
     text = re.sub(names, "", page.read_text(), flags=re.DOTALL)

@@ -1,0 +1,51 @@
+"""Reading the options of the command ``course``, those that need more than a type."""
+
+import os
+from pathlib import Path
+
+import typer
+
+from course_utils.errors import CourseError
+
+__all__ = ["LONGEST_MIN", "check_minutes", "find_images", "parse_folder"]
+
+LONGEST_MIN = 1440  # a day
+
+
+def parse_folder(word: str | Path) -> Path:
+    """An absolute path; the ``parser`` of options that name a folder.
+
+    (`Path.resolve` raises an error of its own for a link to itself.)
+
+    Raises:
+        typer.BadParameter: an empty word, as a variable is that was not set.
+    """
+    if not str(word).strip():
+        raise typer.BadParameter("an empty word is no folder: is a variable not set?")
+    return Path(os.path.realpath(word))
+
+
+def check_minutes(option: str, minutes: float) -> float:
+    """``minutes``, if they are a time that an execution can take.
+
+    Raises:
+        CourseError: they are not.
+    """
+    if not 0 < minutes <= LONGEST_MIN:
+        raise CourseError(f"{option} {minutes:g}: give minutes above 0, at most {LONGEST_MIN}")
+    return minutes
+
+
+def find_images(dataset: str) -> str:
+    """The whole path of a folder of images: lessons are executed in another folder.
+
+    The shell leaves the ``~`` of ``--dataset=~/mine`` as it is. Other names of data sets stay.
+
+    Raises:
+        CourseError: there is no such user.
+    """
+    try:
+        path = Path(dataset).expanduser()
+    except RuntimeError:
+        raise CourseError(f"no data set {dataset!r}: there is no such user") from None
+    return os.path.realpath(path) if path.is_dir() else dataset

@@ -1,0 +1,33 @@
+"""End the processes that a lesson leaves behind, those in sessions of their own included."""
+
+import os
+from contextlib import suppress
+
+import psutil
+
+__all__ = ["MARK", "end_children", "end_leftovers"]
+
+MARK = "COURSE_STARTED_BY"  # in the environment of a kernel, and so of all that it starts
+
+
+def end_leftovers() -> None:
+    """Kill all processes with `MARK` and the number of this process as its value.
+
+    A process that was started with another environment than its parent's is not found.
+    """
+    ended = []
+    for process in psutil.process_iter(["environ"]):
+        started_by = (process.info["environ"] or {}).get(MARK)
+        if started_by == str(os.getpid()) and process.pid != os.getpid():
+            with suppress(psutil.Error):  # it ended meanwhile
+                process.kill()
+                ended.append(process)
+    psutil.wait_procs(ended, timeout=10)  # a killed process needs a moment to go
+
+
+def end_children() -> None:
+    """Kill all that this process has started, directly or not, and what lessons leave behind."""
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            child.kill()
+    end_leftovers()
