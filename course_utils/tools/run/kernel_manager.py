@@ -15,11 +15,24 @@ from typing import Any
 from jupyter_client.connect import ConnectionFileMixin
 from jupyter_client.manager import AsyncKernelManager, KernelManager
 
-__all__ = ["AsyncIPCKernelManager", "IPCKernelManager", "remove_kernel_folders"]
+__all__ = [
+    "OWNER",
+    "AsyncIPCKernelManager",
+    "IPCKernelManager",
+    "make_temporary_folder",
+    "remove_kernel_folders",
+]
+
+OWNER = "COURSE_OWNER"  # the process that removes the folders of this one, where it is another
 
 
 def _name_prefix() -> str:
-    return f"kernel-{os.getpid()}-"
+    return f"kernel-{os.environ.get(OWNER) or os.getpid()}-"
+
+
+def make_temporary_folder() -> tempfile.TemporaryDirectory:
+    """A temporary folder that `remove_kernel_folders` removes too."""
+    return tempfile.TemporaryDirectory(prefix=_name_prefix(), ignore_cleanup_errors=True)
 
 
 class _OwnFolder(ConnectionFileMixin):
@@ -30,7 +43,7 @@ class _OwnFolder(ConnectionFileMixin):
     """
 
     def __init__(self, **kwargs: Any):
-        self._folder = tempfile.TemporaryDirectory(prefix=_name_prefix())
+        self._folder = make_temporary_folder()
         super().__init__(**kwargs)
         self.transport = "tcp" if sys.platform == "win32" else "ipc"  # Windows has no IPC
         self.connection_file = str(Path(self._folder.name, "kernel.json"))  # sockets lie beside it
@@ -48,6 +61,9 @@ class AsyncIPCKernelManager(_OwnFolder, AsyncKernelManager):
 
 
 def remove_kernel_folders() -> None:
-    """Remove the folders of all kernels of this process, where nothing else can end them."""
+    """Remove the folders of all kernels of this process, where nothing else can end them.
+
+    Of a process that it started with ``OWNER`` set to its own number, too.
+    """
     for folder in Path(tempfile.gettempdir()).glob(f"{_name_prefix()}*"):
         shutil.rmtree(folder, ignore_errors=True)
