@@ -15,19 +15,19 @@ from typing import Any
 from jupyter_client.connect import ConnectionFileMixin
 from jupyter_client.manager import AsyncKernelManager, KernelManager
 
+from course_utils.tools.run.leftovers import MARK
+
 __all__ = [
-    "OWNER",
     "AsyncIPCKernelManager",
     "IPCKernelManager",
     "make_temporary_folder",
     "remove_kernel_folders",
 ]
 
-OWNER = "COURSE_OWNER"  # the process that removes the folders of this one, where it is another
-
 
 def _name_prefix() -> str:
-    return f"kernel-{os.environ.get(OWNER) or os.getpid()}-"
+    """Of the process that removes the folders: this one, or the one that supervises it."""
+    return f"kernel-{os.environ.get(MARK) or os.getpid()}-"
 
 
 def make_temporary_folder() -> tempfile.TemporaryDirectory:
@@ -63,7 +63,7 @@ class AsyncIPCKernelManager(_OwnFolder, AsyncKernelManager):
 def remove_kernel_folders() -> None:
     """Remove the folders of all kernels of this process, where nothing else can end them.
 
-    Of a process that it started with ``OWNER`` set to its own number, too.
+    Also those of processes that it started with `MARK` set to its own number.
     """
     for folder in Path(tempfile.gettempdir()).glob(f"{_name_prefix()}*"):
         shutil.rmtree(folder, ignore_errors=True)

@@ -12,8 +12,8 @@ from pathlib import Path
 import nbformat
 
 from course_utils.errors import CourseError
+from course_utils.tools.console import make_printable
 from course_utils.tools.teach.exercises import LessonExercises
-from course_utils.tools.teach.printable import make_printable
 
 __all__ = ["find_answers", "identify_lesson", "is_check"]
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import nbformat
 
 from course_utils.errors import CourseError
+from course_utils.tools.console import make_printable
 from course_utils.tools.run.kernel_manager import make_temporary_folder
 from course_utils.tools.teach.answers import find_answers, is_check
 from course_utils.tools.teach.exercises import Exercise, LessonExercises
 from course_utils.tools.teach.kernel import LimitedKernel
-from course_utils.tools.teach.printable import make_printable
 
 __all__ = ["Limits", "Result", "check_notebook", "read_submission"]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
+from course_utils.tools.console import make_printable
 from course_utils.tools.run.lessons import Lesson, find_lessons
-from course_utils.tools.teach.printable import make_printable
 
 __all__ = [
     "MANIFEST",

@@ -1,5 +1,6 @@
 """``course grade``: check a folder of submissions; one bad notebook never stops the others."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,11 +9,11 @@ import nbformat
 
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
+from course_utils.tools.console import make_printable
 from course_utils.tools.run.lessons import find_lessons
-from course_utils.tools.teach.answers import find_answers, identify_lesson
+from course_utils.tools.teach.answers import identify_lesson
 from course_utils.tools.teach.check import Limits, Result, read_submission
 from course_utils.tools.teach.exercises import LessonExercises
-from course_utils.tools.teach.printable import make_printable
 from course_utils.tools.teach.pristine import WATCHED, digest_files, find_changes
 from course_utils.tools.teach.submissions import Submission, find_submissions
 
@@ -54,7 +55,7 @@ class _Candidate:
 
     submission: Submission
     lesson: LessonExercises | None
-    answers: tuple[str, ...] = ()  # sources: copies of a notebook have the same
+    sources: tuple[str, ...] = ()  # of all its code: copies of a notebook have the same
     problem: str = ""
 
     def make_graded(self, results: Sequence[Result] = (), problem: str = "") -> Graded:
@@ -62,10 +63,10 @@ class _Candidate:
         if problem and lesson:
             results = [Result.make(exercise, problem) for exercise in lesson.exercises]
         return Graded(
-            make_printable(self.submission.student),
+            self.submission.shown_student,
             self.submission.student,
-            lesson.name if lesson else make_printable(self.submission.path.stem),
-            make_printable(self.submission.name),
+            lesson.name if lesson else "",
+            self.submission.shown_name,
             tuple(results),
             problem,
         )
@@ -77,22 +78,21 @@ def _describe(error: Exception) -> str:
 
 
 def _read_candidate(submission: Submission, lessons: Sequence[LessonExercises]) -> _Candidate:
-    if submission.problem:
+    if not submission.shown_name:  # the student's folder: there is no notebook in it
         return _Candidate(submission, None, problem=submission.problem)
     notebook = None
-    problem = ""
+    problem = submission.problem
     try:
-        notebook = read_submission(submission.path)
+        notebook = None if problem else read_submission(submission.path)
     except Exception as error:  # whatever one student hands in, the others are graded
-        problem = _describe(error)
+        problem = _describe(error).replace(f"{submission.folder}{os.sep}", "")
     try:
         lesson = identify_lesson(submission.path, notebook, lessons)
-        found = find_answers(notebook, lesson) if notebook else {}
-        cells = [index for indices in found.values() for index in indices]
-        sources = tuple(notebook.cells[index].source for index in sorted(cells)) if notebook else ()
-        return _Candidate(submission, lesson, sources, problem)
     except Exception as error:
         return _Candidate(submission, None, problem=problem or _describe(error))
+    cells = notebook.cells if notebook else []
+    sources = tuple(cell.source for cell in cells if cell.cell_type == "code")
+    return _Candidate(submission, lesson, sources, problem)
 
 
 def _grade(candidate: _Candidate, limits: Limits, check: Check, root: Path) -> Graded:
@@ -165,7 +165,7 @@ def grade_submissions(
             if candidate.lesson or not candidate.submission.path.stem.startswith(tuple(without))
         ]
         for group in _group(needed) or [[replace(candidates[0], problem=NOTHING)]]:
-            distinct = list({(x.answers, x.problem): x for x in reversed(group)}.values())[::-1]
+            distinct = list({(x.sources, x.problem): x for x in reversed(group)}.values())[::-1]
             found = [_grade(candidate, limits, check, root) for candidate in distinct]
             graded.append(_choose(found, len(group) - len(distinct)))
             on_graded(graded)

@@ -47,8 +47,8 @@ def write_totals(graded: Sequence[Graded], path: Path) -> None:
     """One row of CSV for each student: points in each lesson that anybody handed in, and in all."""
     out_of = {entry.lesson: entry.out_of for entry in graded if entry.results}
     rows: list[Sequence[object]] = [("student", *out_of, "points", "out_of")]
-    for student in dict.fromkeys(entry.student for entry in graded):
-        own = {x.lesson: x.points for x in graded if x.student == student and x.results}
+    for folder, student in {entry.folder: entry.student for entry in graded}.items():
+        own = {x.lesson: x.points for x in graded if x.folder == folder and x.results}
         points = [own.get(lesson, "") for lesson in out_of]
         rows.append((student, *points, sum(own.values()), sum(out_of.values())))
     _write_table(path, rows)

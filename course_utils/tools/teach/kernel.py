@@ -10,9 +10,9 @@ import time
 
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
+from course_utils.tools.console import make_printable
 from course_utils.tools.run.kernel_manager import IPCKernelManager
-from course_utils.tools.teach.leftovers import end_marked, make_mark
-from course_utils.tools.teach.printable import make_printable
+from course_utils.tools.run.leftovers import MARK, end_leftovers
 
 __all__ = ["LimitedKernel", "is_lasting"]
 
@@ -51,7 +51,6 @@ class LimitedKernel:
         self.time_s = time_s
         limits = PREPARE.format(memory=int(memory_gib * 2**30), file=MOST_FILE_BYTES)
         self._prelude = [limits, prelude]
-        self._mark = make_mark("COURSE_KERNEL")
         self._ran: list[str] = []
         self._too_much = f"{TOO_MUCH} {memory_gib:g} GiB of memory."
         self._manager: IPCKernelManager | None = None
@@ -85,7 +84,7 @@ class LimitedKernel:
             cwd=self.folder,
             env=os.environ
             | {"PYTHONPATH": os.pathsep.join(path), "TMPDIR": self.folder}
-            | self._mark,
+            | {MARK: str(os.getpid())},
             extra_arguments=["--log-level=50"],
         )
         self._client = self._manager.client()
@@ -113,7 +112,7 @@ class LimitedKernel:
         self._manager = None
         self._client.stop_channels()
         manager.shutdown_kernel(now=True)
-        end_marked(self._mark)
+        end_leftovers()
 
     def _execute(self, source: str, time_s: float) -> str:
         message = self._client.execute(source, allow_stdin=False, stop_on_error=False)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from course_utils.errors import CourseError
-from course_utils.tools.teach.printable import make_printable
+from course_utils.tools.console import make_printable
 
 __all__ = ["Submission", "find_submissions"]
 
@@ -24,13 +24,19 @@ class Submission:
 
     @property
     def student(self) -> str:
-        """The name of the student's folder."""
+        """The name of the student's folder, as the disk has it."""
         return self.path.relative_to(self.folder).parts[0]
 
     @property
-    def name(self) -> str:
-        """The path below the student's folder."""
-        return self.path.relative_to(self.folder / self.student).as_posix()
+    def shown_student(self) -> str:
+        """The same, with bytes that are not UTF-8 as ``\\xe9``: so two names stay different."""
+        return make_printable(os.fsencode(self.student).decode("utf-8", "backslashreplace"))
+
+    @property
+    def shown_name(self) -> str:
+        """The path below the student's folder; empty for the folder itself."""
+        name = self.path.relative_to(self.folder / self.student).as_posix()
+        return "" if name == "." else make_printable(name)
 
 
 def _is_notebook(name: str) -> bool:

@@ -17,16 +17,15 @@ import nbformat
 
 from course_utils.errors import CourseError
 from course_utils.files import ROOT, write_atomically
+from course_utils.tools.console import make_printable
 from course_utils.tools.run.kernel_manager import (
-    OWNER,
     make_temporary_folder,
     remove_kernel_folders,
 )
+from course_utils.tools.run.leftovers import MARK, end_leftovers
 from course_utils.tools.teach.check import Limits, Result, check_notebook
 from course_utils.tools.teach.exercises import LessonExercises, parse_lesson
 from course_utils.tools.teach.kernel import STARTING_S
-from course_utils.tools.teach.leftovers import end_marked, make_mark
-from course_utils.tools.teach.printable import make_printable
 from course_utils.tools.teach.pristine import (
     digest_files,
     find_changes,
@@ -37,7 +36,6 @@ from course_utils.tools.teach.sandbox import list_python_folders, make_sandbox_c
 
 __all__ = ["Supervisor"]
 
-MARK = "COURSE_GRADING"
 FOUND, FAILED = "found.json", "failed.json"  # what the process writes
 MOST_BYTES = 2**20  # of each: it holds a sentence for each exercise
 NOT_REACHED = "Not checked: an answer ended the process that checks this notebook."
@@ -87,13 +85,12 @@ def _add_up(limits: Limits, lesson: LessonExercises) -> float:
 
 def _run(course: Path, work: Path, time_s: float, sandbox: bool) -> str:
     """Run this module in ``course``; what to say of exercises that it did not come to."""
-    mark = make_mark(MARK)
     path = [str(course), *filter(None, [os.environ.get("PYTHONPATH")])]
     variables = {
         "PYTHONPATH": os.pathsep.join(path),
         "PYTHONDONTWRITEBYTECODE": "1",
         "MPLCONFIGDIR": str(work / "matplotlib"),
-        OWNER: str(os.getpid()),
+        MARK: str(os.getpid()),
     }
     module = [sys.executable, "-m", "course_utils.tools.teach.supervise"]
     command = [*module, str(course / "asked.json"), str(work)]
@@ -105,7 +102,7 @@ def _run(course: Path, work: Path, time_s: float, sandbox: bool) -> str:
     process = subprocess.Popen(
         command,
         cwd=work,
-        env=os.environ | variables | mark,
+        env=os.environ | variables,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -119,7 +116,8 @@ def _run(course: Path, work: Path, time_s: float, sandbox: bool) -> str:
     finally:
         process.kill()
         process.wait()
-        end_marked(mark)
+        end_leftovers()
+        end_leftovers(process.pid)  # of its kernel
 
 
 def _read_messages(path: Path) -> dict[str, str]:
