@@ -42,13 +42,18 @@ def is_check(cell: nbformat.NotebookNode) -> bool:
     return bool(_read_about(cell).get("grade"))
 
 
+def _read_id(cell: nbformat.NotebookNode) -> str:
+    name = _read_about(cell).get("grade_id")
+    return name if isinstance(name, str) else ""
+
+
 def _find_by_id(notebook: nbformat.NotebookNode, lesson: LessonExercises) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     names = {exercise.name for exercise in lesson.exercises}
     for index, cell in enumerate(notebook.cells):
-        about = _read_about(cell)
-        if cell.cell_type == "code" and about.get("solution") and about.get("grade_id") in names:
-            found.setdefault(about["grade_id"], []).append(index)
+        is_answer = cell.cell_type == "code" and _read_about(cell).get("solution")
+        if is_answer and _read_id(cell) in names:
+            found.setdefault(_read_id(cell), []).append(index)
     return found
 
 
@@ -57,12 +62,12 @@ def _find_by_definition(
 ) -> dict[str, list[int]]:
     """The last cell that defines what an exercise is called: in Jupyter it is the one that counts.
 
-    Cells with metadata of their own are left out.
+    Cells with a ``grade_id`` are left out.
     """
     names = {_simplify(exercise.name): exercise.name for exercise in lesson.exercises}
     found: dict[str, list[int]] = {}
     for index, cell in enumerate(notebook.cells):
-        if cell.cell_type == "code" and not _read_about(cell):
+        if cell.cell_type == "code" and not _read_id(cell):
             for definition in map(_simplify, _list_definitions(cell.source)):
                 if definition in names:
                     found[names[definition]] = [index]

@@ -117,6 +117,9 @@ def _select_cells(
         if cell.cell_type != "code":
             continue
         tags = cell.metadata.get("tags")
+        is_imports = (isinstance(tags, list) and "imports" in tags) or (
+            "from course_utils.exercises" in cell.source and not is_check(cell)
+        )
         own = (
             cell.get("id") not in lesson.cell_ids
             and cell.source.strip() not in checks
@@ -124,7 +127,7 @@ def _select_cells(
         )
         if index in names:
             selected.append((names[index], cell.source))
-        elif (isinstance(tags, list) and "imports" in tags) or (below and own):
+        elif is_imports or (below and own):
             selected.append((None, cell.source))
     return selected
 
