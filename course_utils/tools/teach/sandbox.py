@@ -48,7 +48,12 @@ def list_python_folders() -> list[str]:
 
 
 def make_sandbox_command(
-    command: Sequence[str], *, readable: Sequence[str], writable: str, folder: str
+    command: Sequence[str],
+    *,
+    readable: Sequence[str],
+    writable: str,
+    folder: str,
+    hidden: Sequence[str] = (),
 ) -> list[str]:
     """The command line that runs ``command`` in the sandbox.
 
@@ -57,6 +62,7 @@ def make_sandbox_command(
         readable: folders, beside those of the system.
         writable: one folder. The temporary folder can be written too, and is lost at the end.
         folder: where the command begins.
+        hidden: folders that are empty inside, though they may lie in one that can be read.
     """
     options = ["--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     options += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
@@ -64,6 +70,8 @@ def make_sandbox_command(
         options += ["--ro-bind-try", path, path]
     for path in readable:
         options += ["--ro-bind", path, path]
+    for path in hidden:
+        options += ["--tmpfs", path]
     options += ["--bind", writable, writable, "--setenv", "HOME", "/tmp", "--setenv", "TMPDIR"]
     return [PROGRAM, *options, "/tmp", "--chdir", folder, "--", *command]
 

@@ -23,6 +23,7 @@ from course_utils.tools.run.kernel_manager import (
     remove_kernel_folders,
 )
 from course_utils.tools.run.leftovers import MARK, end_leftovers
+from course_utils.tools.run.lessons import NOTEBOOKS
 from course_utils.tools.teach.check import Limits, Result, check_notebook
 from course_utils.tools.teach.exercises import LessonExercises, parse_lesson
 from course_utils.tools.teach.kernel import STARTING_S
@@ -95,9 +96,12 @@ def _run(course: Path, work: Path, time_s: float, sandbox: bool) -> str:
     module = [sys.executable, "-m", "course_utils.tools.teach.supervise"]
     command = [*module, str(course / "asked.json"), str(work)]
     if sandbox:
-        readable = [*list_python_folders(), str(course)]
         command = make_sandbox_command(
-            command, readable=readable, writable=str(work), folder=str(work)
+            command,
+            readable=[*list_python_folders(), str(course)],
+            writable=str(work),
+            folder=str(work),
+            hidden=[str(NOTEBOOKS)],  # the solutions
         )
     process = subprocess.Popen(
         command,
