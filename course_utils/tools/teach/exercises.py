@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
@@ -69,6 +70,12 @@ def _read_cells(lesson: Lesson) -> LessonExercises:
     return LessonExercises(lesson.name, "\n".join(imports), exercises, ids)
 
 
+def _take(entry: dict, name: str, kind: type) -> Any:
+    if not isinstance(entry[name], kind):
+        raise TypeError(f"{name} is {entry[name]!r}")
+    return entry[name]
+
+
 def parse_lesson(entry: dict) -> LessonExercises:
     """The exercises of one lesson as `dataclasses.asdict` writes them.
 
@@ -76,10 +83,11 @@ def parse_lesson(entry: dict) -> LessonExercises:
         KeyError, TypeError: something is missing, or of another kind.
     """
     exercises = tuple(
-        Exercise(str(x["name"]), int(x["points"]), str(x["check"])) for x in entry["exercises"]
+        Exercise(_take(x, "name", str), _take(x, "points", int), _take(x, "check", str))
+        for x in entry["exercises"]
     )
-    ids = tuple(map(str, entry["cell_ids"]))
-    return LessonExercises(str(entry["name"]), str(entry["imports"]), exercises, ids)
+    ids = tuple(entry["cell_ids"])
+    return LessonExercises(_take(entry, "name", str), _take(entry, "imports", str), exercises, ids)
 
 
 def find_exercises(root: Path = ROOT) -> list[LessonExercises]:

@@ -1,6 +1,7 @@
 """Whatever a student hands in: it is graded within limits, and the report says what happened."""
 
 import copy
+import json
 from dataclasses import replace
 
 import nbformat
@@ -15,7 +16,12 @@ from course_utils.tools.teach.check import (
     check_notebook,
     read_submission,
 )
-from course_utils.tools.teach.exercises import find_exercises, find_notebook
+from course_utils.tools.teach.exercises import (
+    MANIFEST,
+    find_exercises,
+    find_notebook,
+    format_manifest,
+)
 from course_utils.tools.teach.kernel import LimitedKernel
 from course_utils.tools.teach.progress import (
     find_key,
@@ -242,3 +248,34 @@ def test_a_lesson_to_check_is_found_by_number_and_name(words):
 def test_a_lesson_without_exercises_is_no_lesson_to_check(word):
     with pytest.raises(CourseError, match=rf"no lesson '{word}' with exercises: choose from 01_"):
         find_notebook(word, LESSONS)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"imports": None}, {"name": 5}, {"exercises": [{}]}, {"exercises": None}, {"cell_ids": 5}],
+)
+def test_a_damaged_manifest_is_one_sentence(change, tmp_path):
+    manifest = json.loads(format_manifest([MIXUP]))
+    assert find_exercises(write_manifest(tmp_path, manifest)) == [MIXUP]
+    manifest["lessons"][0] |= change
+    with pytest.raises(CourseError, match=r"is damaged .*: take it from the release again"):
+        find_exercises(write_manifest(tmp_path, manifest))
+
+
+def write_manifest(folder, manifest):
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    return folder
+
+
+@pytest.mark.parametrize("metadata", [None, "a word", {"solution": True}, {"grade_id": 5}])
+def test_a_lesson_whose_exercises_are_damaged_is_named(metadata, tmp_path):
+    notebook = answer()
+    cell = find_cell(notebook, "check_cut_mix")
+    if metadata is None:
+        notebook.cells.remove(cell)
+    else:
+        cell.metadata["nbgrader"] = nbformat.from_dict(metadata)
+    (tmp_path / "notebooks").mkdir()
+    nbformat.write(notebook, tmp_path / "notebooks" / f"{LESSON}.ipynb")
+    with pytest.raises(CourseError, match=r"05_mixup.ipynb: its exercises are damaged .* git"):
+        find_exercises(tmp_path)
