@@ -9,8 +9,8 @@ import pytest
 from course_utils.errors import CourseError
 from course_utils.tools import cli
 from course_utils.tools.run.plan import parse_parameters
+from tests.own_folder import write_images
 from tests.tools.conftest import assert_one_line
-from tests.unit.data.test_image_data import write_images
 
 LONG = "a" * 300
 

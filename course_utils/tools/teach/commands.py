@@ -53,7 +53,8 @@ def check_exercises(
     """Check your exercises: passed, or what is wrong; what your code prints is not shown."""
     from course_utils.tools.interrupts import ending_on_interrupt
     from course_utils.tools.teach import check, progress
-    from course_utils.tools.teach.exercises import find_exercises
+    from course_utils.tools.teach.answers import identify_lesson
+    from course_utils.tools.teach.exercises import find_exercises, find_notebook
 
     lessons = find_exercises()
     folder = BUILD / "progress"
@@ -62,10 +63,10 @@ def check_exercises(
     for word in notebooks or [lesson.name for lesson in lessons]:
         try:
             path = Path(word)
-            if path.suffix != ".ipynb":
-                [path] = [lesson.path for lesson in select_lessons([word], find_lessons())]
+            if ".ipynb" not in path.name.lower():
+                path = find_notebook(word, lessons)
             notebook = check.read_submission(path)
-            lesson = check.identify_lesson(path, lessons)
+            lesson = identify_lesson(path, notebook, lessons)
             key = progress.find_key(notebook, lesson)
             console.print(lesson.name, style="bold")
             results = progress.load_results(folder, lesson.name, key)
@@ -88,24 +89,47 @@ def grade_folder(
     output: Annotated[Path, typer.Option(help="table of all results, CSV")] = BUILD / "grades.csv",
     time_limit: TimeLimit = 60,
     memory: Memory = 6,
+    sandbox: Annotated[
+        bool | None,
+        typer.Option(
+            "--sandbox/--no-sandbox",
+            help="bubblewrap (Linux); without this option, where it is installed",
+        ),
+    ] = None,
 ) -> None:
     """Check the notebooks of many students; a bad one is reported and stops no other."""
     from course_utils.tools.interrupts import ending_on_interrupt
-    from course_utils.tools.teach import grade
+    from course_utils.tools.teach import grade, grades
     from course_utils.tools.teach.check import Limits
     from course_utils.tools.teach.exercises import find_exercises
+    from course_utils.tools.teach.sandbox import find_sandbox
+    from course_utils.tools.teach.supervise import Supervisor
+
+    totals = output.with_name(f"{output.stem}_totals.csv")
+    feedback = output.with_name(f"{output.stem}_feedback")
 
     def show(graded: list[grade.Graded]) -> None:
         last = graded[-1]
         points = last.problem or f"{last.points} of {last.out_of} points"
         console.print(f"{last.student} · {last.lesson}: {points}", soft_wrap=True, markup=False)
-        grade.write_grades(graded, output)  # now: an interruption loses nothing
+        for sentence in filter(None, (last.alarm, last.note)):
+            console.print(f"  {sentence}", soft_wrap=True, markup=False, style="yellow")
+        grades.write_grades(graded, output)  # now: an interruption loses nothing
+        grades.write_totals(graded, totals)
+        grades.write_feedback(graded, last.folder, feedback)
 
     limits = Limits(time_limit, memory)
+    lessons = find_exercises()
+    sandboxed, missing = find_sandbox(sandbox)
+    if missing:
+        console.print(
+            f"no sandbox, {missing}: answers run with your rights", soft_wrap=True, style="yellow"
+        )
     with ending_on_interrupt(console, f"course: interrupted; graded so far: {output}"):
-        graded = grade.grade_submissions(submissions, find_exercises(), limits, show)
+        graded = grade.grade_submissions(submissions, lessons, limits, Supervisor(sandboxed), show)
     console.print(f"what happened to each exercise: {output}", soft_wrap=True)
-    raise typer.Exit(1 if any(entry.problem for entry in graded) else 0)
+    console.print(f"points of each student: {totals}; to give back: {feedback}", soft_wrap=True)
+    raise typer.Exit(1 if any(entry.problem or entry.alarm for entry in graded) else 0)
 
 
 @app.command("release")

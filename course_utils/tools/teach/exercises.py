@@ -4,12 +4,22 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
+from course_utils.tools.console import make_printable
 from course_utils.tools.run.lessons import Lesson, find_lessons
 
-__all__ = ["MANIFEST", "Exercise", "LessonExercises", "find_exercises", "format_manifest"]
+__all__ = [
+    "MANIFEST",
+    "Exercise",
+    "LessonExercises",
+    "find_exercises",
+    "find_notebook",
+    "format_manifest",
+    "parse_lesson",
+]
 
 MANIFEST = "exercises.json"  # in a released course, whose notebooks belong to the student
 
@@ -38,6 +48,15 @@ class LessonExercises:
 
 
 def _read(lesson: Lesson) -> LessonExercises:
+    try:
+        return _read_cells(lesson)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CourseError(
+            f"{lesson.path}: its exercises are damaged ({error}): restore it from git"
+        ) from None
+
+
+def _read_cells(lesson: Lesson) -> LessonExercises:
     cells = lesson.read().cells
     graded = [cell for cell in cells if "nbgrader" in cell.metadata]
     answers = [cell.metadata.nbgrader for cell in graded if cell.metadata.nbgrader.solution]
@@ -49,6 +68,26 @@ def _read(lesson: Lesson) -> LessonExercises:
     )
     ids = tuple(cell.id for cell in cells)
     return LessonExercises(lesson.name, "\n".join(imports), exercises, ids)
+
+
+def _take(entry: dict, name: str, kind: type) -> Any:
+    if not isinstance(entry[name], kind):
+        raise TypeError(f"{name} is {entry[name]!r}")
+    return entry[name]
+
+
+def parse_lesson(entry: dict) -> LessonExercises:
+    """The exercises of one lesson as `dataclasses.asdict` writes them.
+
+    Raises:
+        KeyError, TypeError: something is missing, or of another kind.
+    """
+    exercises = tuple(
+        Exercise(_take(x, "name", str), _take(x, "points", int), _take(x, "check", str))
+        for x in entry["exercises"]
+    )
+    ids = tuple(entry["cell_ids"])
+    return LessonExercises(_take(entry, "name", str), _take(entry, "imports", str), exercises, ids)
 
 
 def find_exercises(root: Path = ROOT) -> list[LessonExercises]:
@@ -66,19 +105,26 @@ def find_exercises(root: Path = ROOT) -> list[LessonExercises]:
         return [lesson for lesson in found if lesson.exercises]
     try:
         entries = json.loads(manifest.read_text(encoding="utf-8"))["lessons"]
-        return [
-            LessonExercises(
-                entry["name"],
-                entry["imports"],
-                tuple(Exercise(**exercise) for exercise in entry["exercises"]),
-                tuple(entry["cell_ids"]),
-            )
-            for entry in entries
-        ]
+        return [parse_lesson(entry) for entry in entries]
     except (ValueError, KeyError, TypeError) as error:
         raise CourseError(
             f"{manifest} is damaged ({error}): take it from the release again"
         ) from None
+
+
+def find_notebook(word: str, lessons: Sequence[LessonExercises], root: Path = ROOT) -> Path:
+    """The notebook of the lesson that is named by number (``01``), name (``baseline``) or both.
+
+    No other lesson is read: a student's may be damaged.
+
+    Raises:
+        CourseError: no lesson with exercises is called so.
+    """
+    for lesson in lessons:
+        if word and word.zfill(2) in (lesson.name, *lesson.name.split("_", 1)):
+            return root / "notebooks" / f"{lesson.name}.ipynb"
+    names = ", ".join(lesson.name for lesson in lessons)
+    raise CourseError(f"no lesson {make_printable(word)!r} with exercises: choose from {names}")
 
 
 def format_manifest(lessons: Sequence[LessonExercises]) -> str:

@@ -1,36 +1,44 @@
 """``course grade``: check a folder of submissions; one bad notebook never stops the others."""
 
-import csv
-import io
+import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import nbformat
+
 from course_utils.errors import CourseError
-from course_utils.files import write_atomically
+from course_utils.files import ROOT
+from course_utils.tools.console import make_printable
 from course_utils.tools.run.lessons import find_lessons
-from course_utils.tools.teach.check import (
-    Limits,
-    Result,
-    check_notebook,
-    identify_lesson,
-    read_submission,
-)
+from course_utils.tools.teach.answers import identify_lesson
+from course_utils.tools.teach.check import Limits, Result, read_submission
 from course_utils.tools.teach.exercises import LessonExercises
+from course_utils.tools.teach.pristine import WATCHED, digest_files, find_changes
+from course_utils.tools.teach.submissions import Submission, find_submissions
 
-__all__ = ["Graded", "find_submissions", "grade_submissions", "write_grades"]
+__all__ = ["Graded", "grade_submissions"]
 
-HEADER = ("student", "lesson", "exercise", "points", "out_of", "what_happened")
+NOTHING = "no notebook of a lesson with exercises"
+Check = Callable[[nbformat.NotebookNode, LessonExercises, Limits], list[Result]]
 
 
 @dataclass(frozen=True)
 class Graded:
-    """What became of one notebook; ``problem`` is set where it could not be graded at all."""
+    """What became of one lesson of one student.
+
+    ``problem`` is set where nothing could be graded; ``alarm`` where the course was changed
+    meanwhile; ``note`` where there was a choice.
+    """
 
     student: str
+    folder: str  # the student's, as the disk has it
     lesson: str
+    file: str
     results: tuple[Result, ...]
     problem: str = ""
+    alarm: str = ""
+    note: str = ""
 
     @property
     def points(self) -> int:
@@ -41,70 +49,124 @@ class Graded:
         return sum(result.out_of for result in self.results)
 
 
-def find_submissions(folder: Path) -> list[Path]:
-    """All notebooks of ``<folder>/<student>/…/<name>.ipynb``, as nbgrader collects them.
+@dataclass(frozen=True)
+class _Candidate:
+    """A notebook of a student, and what could be found out without executing it."""
 
-    Raises:
-        CourseError: there are none; one belongs to no student.
-    """
-    found = sorted(path for path in folder.rglob("*.ipynb") if path.is_file())
-    found = [p for p in found if not any(x[0] == "." for x in p.relative_to(folder).parts)]
-    if not found:
-        raise CourseError(f"no submissions in {folder}: expected <student>/<lesson>.ipynb")
-    if loose := [path.name for path in found if path.parent == folder]:
-        raise CourseError(f"{loose[0]} lies in {folder} itself: put it into its student's folder")
-    return found
+    submission: Submission
+    lesson: LessonExercises | None
+    sources: tuple[str, ...] = ()  # of all its code: copies of a notebook have the same
+    problem: str = ""
 
-
-def _grade(path: Path, student: str, lessons: list[LessonExercises], limits: Limits) -> Graded:
-    lesson = None
-    try:
-        lesson = identify_lesson(path, lessons)
-        results = check_notebook(read_submission(path), lesson, limits)
-        return Graded(student, lesson.name, tuple(results))
-    except Exception as error:  # whatever one student hands in, the others are graded
-        problem = (
-            str(error) if isinstance(error, CourseError) else f"{type(error).__name__}: {error}"
+    def make_graded(self, results: Sequence[Result] = (), problem: str = "") -> Graded:
+        lesson = self.lesson
+        if problem and lesson:
+            results = [Result.make(exercise, problem) for exercise in lesson.exercises]
+        return Graded(
+            self.submission.shown_student,
+            self.submission.student,
+            lesson.name if lesson else "",
+            self.submission.shown_name,
+            tuple(results),
+            problem,
         )
-        lost = [Result(x.name, 0, x.points, problem) for x in lesson.exercises] if lesson else []
-        return Graded(student, path.stem, tuple(lost), problem)
+
+
+def _describe(error: Exception) -> str:
+    text = str(error) if isinstance(error, CourseError) else f"{type(error).__name__}: {error}"
+    return make_printable(text)
+
+
+def _read_candidate(submission: Submission, lessons: Sequence[LessonExercises]) -> _Candidate:
+    if not submission.shown_name:  # the student's folder: there is no notebook in it
+        return _Candidate(submission, None, problem=submission.problem)
+    notebook = None
+    problem = submission.problem
+    try:
+        notebook = None if problem else read_submission(submission.path)
+    except Exception as error:  # whatever one student hands in, the others are graded
+        problem = _describe(error).replace(f"{submission.folder}{os.sep}", "")
+    try:
+        lesson = identify_lesson(submission.path, notebook, lessons)
+    except Exception as error:
+        return _Candidate(submission, None, problem=problem or _describe(error))
+    cells = notebook.cells if notebook else []
+    sources = tuple(cell.source for cell in cells if cell.cell_type == "code")
+    return _Candidate(submission, lesson, sources, problem)
+
+
+def _grade(candidate: _Candidate, limits: Limits, check: Check, root: Path) -> Graded:
+    if candidate.problem or candidate.lesson is None:
+        return candidate.make_graded(problem=candidate.problem)
+    before = digest_files(root, WATCHED)
+    try:
+        notebook = read_submission(candidate.submission.path)
+        graded = candidate.make_graded(check(notebook, candidate.lesson, limits))
+    except Exception as error:  # whatever one student hands in, the others are graded
+        graded = candidate.make_graded(problem=_describe(error))
+    if changed := find_changes(before, digest_files(root, WATCHED)):
+        more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+        alarm = (
+            f"while it was graded, {', '.join(changed[:3])}{more} changed in {root}: unless that "
+            "was you, an answer did it, so read the notebook and run git status there"
+        )
+        return replace(graded, alarm=make_printable(alarm))
+    return graded
+
+
+def _choose(graded: Sequence[Graded], copies: int) -> Graded:
+    """The best of several notebooks of one lesson, with a note that there were others.
+
+    So an untouched original beside a solved copy costs nothing. The student could have run the
+    checks on each of them.
+    """
+    best = max(graded, key=lambda entry: (not entry.problem, entry.points))
+    count = len(graded) + copies
+    if count == 1:
+        return best
+    note = f"of {count} notebooks of this lesson the best one counts: {best.file}"
+    alarms = "; ".join(entry.alarm for entry in graded if entry.alarm)
+    return replace(best, note=note, alarm=alarms)
+
+
+def _group(candidates: Sequence[_Candidate]) -> list[list[_Candidate]]:
+    """The candidates of each lesson together; those of no lesson each for itself."""
+    groups: dict[str, list[_Candidate]] = {}
+    for candidate in candidates:
+        own = str(candidate.submission.path)
+        groups.setdefault(candidate.lesson.name if candidate.lesson else own, []).append(candidate)
+    return list(groups.values())
 
 
 def grade_submissions(
     folder: Path,
     lessons: list[LessonExercises],
     limits: Limits,
+    check: Check,
     on_graded: Callable[[list[Graded]], None] = lambda graded: None,
+    root: Path = ROOT,
 ) -> list[Graded]:
     """Check every submission in ``folder``, one after the other.
 
-    Notebooks of lessons without exercises are passed over; of two notebooks of one lesson and
-    student none is graded. ``on_graded`` gets all that is graded so far.
+    Notebooks of lessons without exercises are passed over. Of several notebooks of one lesson and
+    student the best one counts. ``on_graded`` gets all that is graded so far.
+
+    Args:
+        check: of one notebook: `check_notebook`, or a `Supervisor`.
+        root: the course, which no notebook should change.
     """
     without = {lesson.name for lesson in find_lessons()} - {lesson.name for lesson in lessons}
-    paths = [path for path in find_submissions(folder) if path.stem not in without]
-    owners = [(path.relative_to(folder).parts[0], path.stem) for path in paths]
     graded: list[Graded] = []
-    for path, (student, name) in zip(paths, owners, strict=True):
-        if owners.count((student, name)) > 1:
-            problem = f"{path}: there are several {name}.ipynb of {student}: leave one"
-            graded.append(Graded(student, name, (), problem))
-        else:
-            graded.append(_grade(path, student, lessons, limits))
-        on_graded(graded)
+    for submissions in find_submissions(folder):
+        candidates = [_read_candidate(submission, lessons) for submission in submissions]
+        needed = [
+            candidate
+            for candidate in candidates
+            if candidate.lesson or not candidate.submission.path.stem.startswith(tuple(without))
+        ]
+        for group in _group(needed) or [[replace(candidates[0], problem=NOTHING)]]:
+            distinct = list({(x.sources, x.problem): x for x in reversed(group)}.values())[::-1]
+            found = [_grade(candidate, limits, check, root) for candidate in distinct]
+            graded.append(_choose(found, len(group) - len(distinct)))
+            on_graded(graded)
     return graded
-
-
-def write_grades(graded: Sequence[Graded], path: Path) -> None:
-    """One row of CSV for each exercise of each submission."""
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(HEADER)
-    for entry in graded:
-        if not entry.results:
-            rows.writerow((entry.student, entry.lesson, "", 0, "", entry.problem))
-        for result in entry.results:
-            what = result.message or "passed"
-            values = (result.exercise, result.points, result.out_of, what)
-            rows.writerow((entry.student, entry.lesson, *values))
-    write_atomically(path, text.getvalue())

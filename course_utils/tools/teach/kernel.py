@@ -8,22 +8,25 @@ import queue
 import re
 import time
 
-import psutil
-from jupyter_client.provisioning import LocalProvisioner
-
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
+from course_utils.tools.console import make_printable
 from course_utils.tools.run.kernel_manager import IPCKernelManager
+from course_utils.tools.run.leftovers import MARK, end_leftovers
 
 __all__ = ["LimitedKernel", "is_lasting"]
 
 STARTING_S = 120  # for a kernel and the imports: then it is the machine that is slow
 SHOWN = 300  # characters of a message
-LIMIT_MEMORY = """
+MOST_FILE_BYTES = 2**30  # of one file that a cell writes
+PREPARE = """
+import sys
+sys.path[:] = [folder for folder in sys.path if folder]  # no module that a cell has written
 try:
     import resource
-    resource.setrlimit(resource.RLIMIT_DATA, ({bytes}, {bytes}))
-except ImportError:  # Windows has no such limit
+    resource.setrlimit(resource.RLIMIT_DATA, ({memory}, {memory}))
+    resource.setrlimit(resource.RLIMIT_FSIZE, ({file}, {file}))
+except ImportError:  # Windows has no such limits
     pass
 """
 TOO_LONG = "It ran longer than"
@@ -46,7 +49,8 @@ class LimitedKernel:
     def __init__(self, prelude: str, folder: str, *, time_s: float, memory_gib: float):
         self.folder = folder
         self.time_s = time_s
-        self._prelude = [LIMIT_MEMORY.format(bytes=int(memory_gib * 2**30)), prelude]
+        limits = PREPARE.format(memory=int(memory_gib * 2**30), file=MOST_FILE_BYTES)
+        self._prelude = [limits, prelude]
         self._ran: list[str] = []
         self._too_much = f"{TOO_MUCH} {memory_gib:g} GiB of memory."
         self._manager: IPCKernelManager | None = None
@@ -78,7 +82,9 @@ class LimitedKernel:
         self._manager = IPCKernelManager(kernel_name="python3")
         self._manager.start_kernel(
             cwd=self.folder,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(path)},
+            env=os.environ
+            | {"PYTHONPATH": os.pathsep.join(path), "TMPDIR": self.folder}
+            | {MARK: str(os.getpid())},
             extra_arguments=["--log-level=50"],
         )
         self._client = self._manager.client()
@@ -104,19 +110,9 @@ class LimitedKernel:
             return
         manager = self._manager
         self._manager = None
-        provisioner = manager.provisioner
-        assert isinstance(provisioner, LocalProvisioner)  # for the type checker: started here
-        try:
-            children = psutil.Process(provisioner.pid).children(recursive=True)
-        except psutil.Error:  # it has ended already
-            children = []
         self._client.stop_channels()
         manager.shutdown_kernel(now=True)
-        for child in children:
-            try:
-                child.kill()
-            except psutil.Error:
-                continue
+        end_leftovers()
 
     def _execute(self, source: str, time_s: float) -> str:
         message = self._client.execute(source, allow_stdin=False, stop_on_error=False)
@@ -142,8 +138,8 @@ class LimitedKernel:
     def _describe(self, reply: dict) -> str:
         if reply["status"] == "ok":
             return ""
-        name = reply.get("ename", reply["status"])
-        value = " ".join(reply.get("evalue", "").split())
+        name = make_printable(reply.get("ename", reply["status"]))
+        value = make_printable(" ".join(reply.get("evalue", "").split()))
         value = value if len(value) <= SHOWN else f"{value[:SHOWN]} …"
         if name == "StdinNotImplementedError":
             return "It asks for input, and here nobody answers."

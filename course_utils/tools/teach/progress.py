@@ -38,13 +38,31 @@ def store_results(folder: Path, name: str, key: str, results: Sequence[Result]) 
 
 def load_results(folder: Path, name: str, key: str | None = None) -> list[Result] | None:
     """The kept results of a lesson; None if there are none (under this ``key``)."""
+    path = folder / f"{name}.json"
+    if not path.is_file():  # reading a named pipe waits for ever
+        return None
     try:
-        entry = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+        entry = json.loads(path.read_text(encoding="utf-8"))
         if key not in (None, entry["key"]):
             return None
-        return [Result(**result) for result in entry["results"]]
-    except (OSError, ValueError, KeyError, TypeError):
+        return [_parse_result(result) for result in entry["results"]]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
+
+
+def _parse_result(entry: dict) -> Result:
+    """A result as `store_results` writes it.
+
+    Raises:
+        KeyError, TypeError, ValueError: something is missing, or of another kind.
+    """
+    result = Result(**entry)
+    counts = (result.points, result.out_of)
+    texts = (result.exercise, result.message)
+    right = all(type(count) is int for count in counts) and all(type(x) is str for x in texts)
+    if not right or not 0 <= result.points <= result.out_of:
+        raise ValueError(f"no result: {entry}")
+    return result
 
 
 def _mark(message: str) -> str:
@@ -53,19 +71,24 @@ def _mark(message: str) -> str:
 
 
 def make_progress_table(lessons: Sequence[LessonExercises], folder: Path) -> Table:
-    """All lessons with exercises passed and points, as of the last check of each."""
+    """The lessons that were checked, with exercises passed and points as of the last check.
+
+    The last row is about all lessons.
+    """
     table = Table("lesson", "exercises passed", "points", "each", box=None, title="Progress")
     earned = 0
+    checked = 0
     for lesson in lessons:
         results = load_results(folder, lesson.name)
         if results is None:
-            table.add_row(lesson.name, "not checked yet", f"– of {lesson.points}", "")
             continue
+        checked += 1
         marks = "".join(_mark(result.message) for result in results)
         points = sum(result.points for result in results)
         earned += points
         passed = f"{marks.count('✓')} of {len(results)}"
         table.add_row(lesson.name, passed, f"{points} of {lesson.points}", marks)
     table.add_section()
-    table.add_row("all", "", f"{earned} of {sum(lesson.points for lesson in lessons)}", "")
+    count = f"{checked} of {len(lessons)} lessons checked"
+    table.add_row("all", count, f"{earned} of {sum(lesson.points for lesson in lessons)}", "")
     return table

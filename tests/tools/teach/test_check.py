@@ -1,10 +1,11 @@
 """Whatever a student hands in: it is graded within limits, and the report says what happened."""
 
 import copy
-import csv
+import json
 from dataclasses import replace
 
 import nbformat
+import psutil
 import pytest
 
 from course_utils.errors import CourseError
@@ -13,11 +14,14 @@ from course_utils.tools.teach.check import (
     Limits,
     Result,
     check_notebook,
-    identify_lesson,
     read_submission,
 )
-from course_utils.tools.teach.exercises import find_exercises
-from course_utils.tools.teach.grade import find_submissions, grade_submissions, write_grades
+from course_utils.tools.teach.exercises import (
+    MANIFEST,
+    find_exercises,
+    find_notebook,
+    format_manifest,
+)
 from course_utils.tools.teach.kernel import LimitedKernel
 from course_utils.tools.teach.progress import (
     find_key,
@@ -110,56 +114,6 @@ def test_deleted_check_cells_and_own_cells():
     assert "textwrap" not in results["cut_mix"].message
 
 
-@pytest.fixture
-def submissions(tmp_path):
-    """Six students; what one hands in stops none of the others."""
-    folder = tmp_path / "submitted"
-    texts = {
-        "ann": nbformat.writes(answer()),
-        "bob": nbformat.writes(answer(mix_each="raise NotImplementedError()")),
-        "cem": "this is not JSON",
-        "dan": nbformat.writes(answer()),
-    }
-    for student, text in texts.items():
-        path = folder / student / LESSON / f"{LESSON}.ipynb"
-        path.parent.mkdir(parents=True)
-        path.write_text(text)
-    (folder / "dan" / LESSON / f"{LESSON}.ipynb").rename(folder / "dan" / "homework.ipynb")
-    (folder / "ann" / LESSON / ".ipynb_checkpoints").mkdir()
-    (folder / "ann" / LESSON / ".ipynb_checkpoints" / f"{LESSON}.ipynb").write_text("{}")
-    return folder
-
-
-def test_a_bad_notebook_is_reported_and_stops_no_other(submissions, tmp_path):
-    seen = []
-    graded = grade_submissions(submissions, LESSONS, LIMITS, lambda all: seen.append(all[-1]))
-    assert seen == graded
-    assert [(g.student, g.points, g.out_of) for g in graded] == [
-        ("ann", 6, 6),
-        ("bob", 5, 6),
-        ("cem", 0, 6),
-        ("dan", 0, 0),
-    ]
-    write_grades(graded, tmp_path / "grades.csv")
-    with (tmp_path / "grades.csv").open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    what = {(row["student"], row["exercise"]): row["what_happened"] for row in rows}
-    assert what["ann", "cut_mix"] == "passed"
-    assert "NotImplementedError" in what["bob", "mix_each"]
-    assert "is not a notebook" in what["cem", "cut_mix"]
-    assert "no exercises are known by this name" in what["dan", ""]
-
-
-def test_no_submissions(tmp_path):
-    with pytest.raises(CourseError, match=r"expected <student>/<lesson>.ipynb"):
-        find_submissions(tmp_path)
-
-
-def test_a_notebook_of_no_lesson(tmp_path):
-    with pytest.raises(CourseError, match=r"call it like 01_baseline\.ipynb"):
-        identify_lesson(tmp_path / "mine.ipynb", LESSONS)
-
-
 def test_progress_is_kept_until_an_answer_changes(tmp_path):
     results = check(answer(cut_mix=None)).values()
     key = find_key(SOURCE, MIXUP)
@@ -169,6 +123,7 @@ def test_progress_is_kept_until_an_answer_changes(tmp_path):
     assert load_results(tmp_path, LESSON, find_key(changed, MIXUP)) is None
     table = make_progress_table(LESSONS, tmp_path)
     cells = dict(zip(table.columns[0].cells, table.columns[2].cells, strict=True))
+    assert list(cells) == [LESSON, "all"]  # lessons that were not checked yet are not listed
     assert cells[LESSON] == "4 of 6"
     assert cells["all"] == f"4 of {sum(lesson.points for lesson in LESSONS)}"
     (tmp_path / f"{LESSON}.json").write_text("{")
@@ -239,19 +194,6 @@ def test_what_is_no_notebook_is_one_sentence(text, tmp_path):
     assert "\n" not in str(found.value)
 
 
-def test_copies_and_lessons_without_exercises(tmp_path):
-    for name in ("ann/05_mixup", "ann/backup/05_mixup", "ann/00_start_here", "ann/.venv/x"):
-        path = tmp_path / f"{name}.ipynb"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(nbformat.writes(SOURCE))
-    graded = grade_submissions(tmp_path, LESSONS, LIMITS)
-    assert [(g.lesson, g.points) for g in graded] == [(LESSON, 0), (LESSON, 0)]
-    assert all("several 05_mixup.ipynb of ann: leave one" in g.problem for g in graded)
-    (tmp_path / "loose.ipynb").write_text("{}")
-    with pytest.raises(CourseError, match="put it into its student's folder"):
-        find_submissions(tmp_path)
-
-
 def test_what_limits_had_a_part_in_is_not_kept(tmp_path):
     slow = [Result("mix_each", 0, 1, "It ran longer than 3 s: is there a loop without end?")]
     store_results(tmp_path, LESSON, "key", slow)
@@ -266,3 +208,74 @@ def test_a_cell_that_passes_once_and_never_again_harms_no_other(tmp_path):
         assert kernel.execute("z = y") == ""
         assert kernel.execute("exit()").startswith("It took the kernel down")
         assert kernel.execute("assert z == 1") == ""  # after a replay without the first cell
+
+
+def test_no_process_of_an_answer_outlives_the_check(tmp_path):
+    """A daemon has another parent and another session: it is found by its environment."""
+    start = "import subprocess, sys\nsleep = [sys.executable, '-S', '-c', 'import time; "
+    start += "time.sleep(300)']\npid = subprocess.Popen(sleep, start_new_session=True).pid\n"
+    with LimitedKernel("", str(tmp_path), time_s=20, memory_gib=6) as kernel:
+        assert kernel.execute(f"{start}print(pid, file=open('pid', 'w'))") == ""
+    assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
+
+
+def test_a_file_that_grows_without_end_fills_no_disk(tmp_path):
+    with LimitedKernel("", str(tmp_path), time_s=20, memory_gib=6) as kernel:
+        problem = kernel.execute("open('large', 'wb').truncate(2**40)")
+    assert problem == "The cell stopped with OSError: [Errno 27] File too large"
+
+
+def test_a_package_that_an_answer_writes_is_not_imported_in_its_next_kernel(tmp_path):
+    write = "import os\nos.mkdir('course_utils')\nopen('course_utils/__init__.py', 'w')"
+    with LimitedKernel("import course_utils.files", str(tmp_path), time_s=20, memory_gib=6) as new:
+        assert new.execute(write) == ""
+        assert new.execute("exit()").startswith("It took the kernel down")
+        assert new.execute("import course_utils.files") == ""
+
+
+def test_escape_sequences_of_an_answer_do_not_reach_the_terminal(tmp_path):
+    with LimitedKernel("", str(tmp_path), time_s=20, memory_gib=6) as kernel:
+        problem = kernel.execute(r"raise ValueError('\x1b[2J \ud800')")
+    assert problem.isprintable()
+
+
+@pytest.mark.parametrize("words", ["05", "mixup", "05_mixup", "5"])
+def test_a_lesson_to_check_is_found_by_number_and_name(words):
+    assert find_notebook(words, LESSONS).name == "05_mixup.ipynb"
+
+
+@pytest.mark.parametrize("word", ["", "77", "00"])
+def test_a_lesson_without_exercises_is_no_lesson_to_check(word):
+    with pytest.raises(CourseError, match=rf"no lesson '{word}' with exercises: choose from 01_"):
+        find_notebook(word, LESSONS)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"imports": None}, {"name": 5}, {"exercises": [{}]}, {"exercises": None}, {"cell_ids": 5}],
+)
+def test_a_damaged_manifest_is_one_sentence(change, tmp_path):
+    manifest = json.loads(format_manifest([MIXUP]))
+    assert find_exercises(write_manifest(tmp_path, manifest)) == [MIXUP]
+    manifest["lessons"][0] |= change
+    with pytest.raises(CourseError, match=r"is damaged .*: take it from the release again"):
+        find_exercises(write_manifest(tmp_path, manifest))
+
+
+def write_manifest(folder, manifest):
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    return folder
+
+
+@pytest.mark.parametrize("metadata", [None, "a word", {"solution": True}, {"grade_id": 5}])
+def test_a_lesson_whose_exercises_are_damaged_is_named(metadata, tmp_path):
+    notebook = answer()
+    cell = find_cell(notebook, "check_cut_mix")
+    if metadata is None:
+        notebook.cells.remove(cell)
+    else:
+        cell.metadata["nbgrader"] = nbformat.from_dict(metadata)
+    (tmp_path / "notebooks").mkdir()
+    nbformat.write(notebook, tmp_path / "notebooks" / f"{LESSON}.ipynb")
+    with pytest.raises(CourseError, match=r"05_mixup.ipynb: its exercises are damaged .* git"):
+        find_exercises(tmp_path)

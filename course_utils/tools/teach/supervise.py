@@ -1,0 +1,161 @@
+"""Check one notebook in a process of its own, so that nothing in it reaches the grading.
+
+``course grade`` starts this module from a fresh copy of the package, in the sandbox where there is
+one. The process writes what it found after each exercise, so an answer that ends it costs only
+what comes after. It is given a time, and whatever it leaves running is ended.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import nbformat
+
+from course_utils.errors import CourseError
+from course_utils.files import ROOT, write_atomically
+from course_utils.tools.console import make_printable
+from course_utils.tools.run.leftovers import MARK, end_leftovers
+from course_utils.tools.run.lessons import NOTEBOOKS
+from course_utils.tools.teach.check import Limits, Result, check_notebook
+from course_utils.tools.teach.exercises import LessonExercises, parse_lesson
+from course_utils.tools.teach.kernel import STARTING_S
+from course_utils.tools.teach.pristine import (
+    digest_files,
+    find_changes,
+    read_package,
+    write_package,
+)
+from course_utils.tools.teach.sandbox import list_python_folders, make_sandbox_command
+
+__all__ = ["Supervisor"]
+
+FOUND, FAILED = "found.json", "failed.json"  # what the process writes
+TEMPORARY = "t"  # short: the names of sockets in it may have some hundred characters
+MOST_BYTES = 2**20  # of each: it holds a sentence for each exercise
+NOT_REACHED = "Not checked: an answer ended the process that checks this notebook."
+TOO_LONG = "Not checked: the notebook took longer than {:g} s altogether."
+
+
+@dataclass(frozen=True)
+class Supervisor:
+    """Checks notebooks, each in a process of its own, with the package as it is now.
+
+    It has the arguments and the results of `check_notebook`.
+    """
+
+    sandbox: bool
+    package: dict[str, bytes] = field(default_factory=lambda: read_package(ROOT))
+
+    def __call__(
+        self, notebook: nbformat.NotebookNode, lesson: LessonExercises, limits: Limits
+    ) -> list[Result]:
+        asked = {"lesson": asdict(lesson), "limits": asdict(limits), "notebook": notebook}
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+            return self._check(Path(name), json.dumps(asked), lesson, limits)
+
+    def _check(
+        self, folder: Path, asked: str, lesson: LessonExercises, limits: Limits
+    ) -> list[Result]:
+        course, work = folder / "course", folder / "work"
+        (work / TEMPORARY).mkdir(parents=True)
+        write_package(self.package | {"asked.json": asked.encode()}, course)
+        before = digest_files(course, ["."])
+        reason = _run(course, work, _add_up(limits, lesson), self.sandbox)
+        if changed := find_changes(before, digest_files(course, ["."])):
+            raise CourseError(
+                f"an answer changed the course's own files ({', '.join(changed[:3])}): no "
+                "points, read the notebook"
+            )
+        return _read_results(work, lesson, reason)
+
+
+def _add_up(limits: Limits, lesson: LessonExercises) -> float:
+    """The seconds that one notebook gets: each answer and each check its time, and a start."""
+    return STARTING_S + 2 * limits.time_s * len(lesson.exercises)
+
+
+def _run(course: Path, work: Path, time_s: float, sandbox: bool) -> str:
+    """Run this module in ``course``; what to say of exercises that it did not come to."""
+    path = [str(course), *filter(None, [os.environ.get("PYTHONPATH")])]
+    variables = {
+        "PYTHONPATH": os.pathsep.join(path),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "MPLCONFIGDIR": str(work / "matplotlib"),
+        "TMPDIR": str(work / TEMPORARY),  # goes with the folder, however the process ends
+        MARK: str(os.getpid()),
+    }
+    module = [sys.executable, "-m", "course_utils.tools.teach.supervise"]
+    command = [*module, str(course / "asked.json"), str(work)]
+    if sandbox:
+        command = make_sandbox_command(
+            command,
+            readable=[*list_python_folders(), str(course)],
+            writable=str(work),
+            folder=str(work),
+            hidden=[str(NOTEBOOKS)],  # the solutions
+        )
+    process = subprocess.Popen(
+        command,
+        cwd=work,
+        env=os.environ | variables,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        process.wait(time_s)
+        return NOT_REACHED
+    except subprocess.TimeoutExpired:
+        return TOO_LONG.format(time_s)
+    finally:
+        process.kill()
+        process.wait()
+        end_leftovers()
+        end_leftovers(process.pid)  # of its kernel
+
+
+def _read_messages(path: Path) -> dict[str, str]:
+    """What the process wrote. Answers could write it too, so it is read with suspicion."""
+    messages: dict = {}
+    if path.is_file() and not path.is_symlink() and path.stat().st_size <= MOST_BYTES:
+        with suppress(OSError, ValueError, RecursionError):
+            messages = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(messages, dict):
+        return {}
+    return {name: make_printable(text) for name, text in messages.items() if isinstance(text, str)}
+
+
+def _read_results(work: Path, lesson: LessonExercises, reason: str) -> list[Result]:
+    if problem := _read_messages(work / FAILED).get("problem"):
+        raise CourseError(problem)
+    messages = _read_messages(work / FOUND)
+    return [
+        Result.make(exercise, messages.get(exercise.name, reason)) for exercise in lesson.exercises
+    ]
+
+
+def main() -> None:
+    """In the process of its own: check the notebook in the file, write what is found."""
+    asked, work = (Path(argument).resolve() for argument in sys.argv[1:])
+    entry = json.loads(asked.read_text(encoding="utf-8"))
+
+    def keep(messages: dict[str, str]) -> None:
+        write_atomically(work / FOUND, json.dumps(messages))
+
+    try:
+        notebook = nbformat.from_dict(entry["notebook"])
+        check_notebook(notebook, parse_lesson(entry["lesson"]), Limits(**entry["limits"]), keep)
+    except Exception as error:  # nobody sees what this process prints
+        known = isinstance(error, CourseError)
+        problem = str(error) if known else f"{type(error).__name__}: {error}"
+        write_atomically(work / FAILED, json.dumps({"problem": problem}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""A notebook is recognised whatever it is called, and its answers whatever became of its cells."""
+
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from course_utils.errors import CourseError
+from course_utils.tools.run.lessons import find_lessons
+from course_utils.tools.teach.answers import find_answers, identify_lesson
+from course_utils.tools.teach.check import check_notebook
+from course_utils.tools.teach.exercises import find_exercises
+from tests.tools.teach.conftest import GOOD, LESSON, make_notebook
+
+LESSONS = find_exercises()
+SOURCES = {lesson.name: lesson.read() for lesson in find_lessons()}
+
+
+def lose_metadata(notebook):
+    for cell in notebook.cells:
+        cell.metadata = nbformat.from_dict({})
+    return notebook
+
+
+@pytest.mark.parametrize("name", ["05_mixup_ben_final (1)", "05_mixup-Copy1", "homework", "07_x"])
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.name)
+def test_every_lesson_is_recognised_by_its_cells(name, lesson):
+    """The name is that of another lesson, or of none."""
+    path = Path(f"{name}.ipynb")
+    assert identify_lesson(path, SOURCES[lesson.name], LESSONS) == lesson
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.name)
+def test_every_lesson_is_recognised_by_its_functions(lesson):
+    notebook = lose_metadata(nbformat.from_dict(SOURCES[lesson.name]))
+    assert identify_lesson(Path("homework.ipynb"), notebook, LESSONS) == lesson
+    assert set(find_answers(notebook, lesson)) == {x.name for x in lesson.exercises}
+
+
+@pytest.mark.parametrize("name", ["05_mixup", "05_MIXUP (2)", "05_mixup_ben", "05-homework", "05"])
+def test_a_notebook_that_cannot_be_read_is_recognised_by_its_name(name):
+    assert identify_lesson(Path(f"{name}.ipynb"), None, LESSONS).name == "05_mixup"
+
+
+@pytest.mark.parametrize("name", ["mine", "2026-11-22", "77_none", "00_start_here"])
+def test_a_notebook_of_no_lesson(name):
+    with pytest.raises(CourseError, match=r"neither its name .*: call it like 01_baseline\.ipynb"):
+        identify_lesson(Path(f"{name}.ipynb"), SOURCES["00_start_here"], LESSONS)
+
+
+def test_a_notebook_with_answers_of_two_lessons():
+    both = nbformat.from_dict(SOURCES["05_mixup"])
+    both.cells += SOURCES["06_label_smoothing"].cells
+    with pytest.raises(CourseError, match="answers of 05_mixup and 06_label_smoothing: make a"):
+        identify_lesson(Path("homework.ipynb"), both, LESSONS)
+    assert identify_lesson(Path("05_mixup.ipynb"), both, LESSONS).name == "05_mixup"
+
+
+def test_an_answer_is_the_cell_with_its_id_and_without_ids_the_last_that_defines_it():
+    notebook = make_notebook()
+    trial = nbformat.v4.new_code_cell(GOOD["double"])
+    notebook.cells.append(trial)
+    assert find_answers(notebook, LESSON) == {"double": [1], "triple": [2]}
+    assert find_answers(lose_metadata(notebook), LESSON) == {"double": [3], "triple": [2]}
+
+
+def test_a_magic_or_a_syntax_error_hides_no_answer():
+    notebook = make_notebook(metadata=False, double=f"%matplotlib inline\n{GOOD['double']}\n(")
+    assert set(find_answers(notebook, LESSON)) == {"double", "triple"}
+
+
+@pytest.mark.parametrize("damage", ["a word", 5, [], {"grade_id": []}, {"solution": "yes"}])
+def test_damaged_metadata_are_lost_metadata(damage):
+    notebook = make_notebook()
+    for cell in notebook.cells:
+        cell.metadata = nbformat.from_dict({"nbgrader": damage, "tags": damage})
+    assert isinstance(find_answers(notebook, LESSON), dict)
+
+
+def test_answers_without_metadata_are_checked():
+    """As a program leaves them that knows nothing of nbgrader; imports of one's own stay."""
+    notebook = make_notebook(metadata=False, triple="def triple(x):\n    return math.prod([3, x])")
+    imports = nbformat.v4.new_code_cell(f"{LESSON.imports}\nimport math")
+    checks = [nbformat.v4.new_code_cell(exercise.check) for exercise in LESSON.exercises]
+    notebook.cells = [imports, *notebook.cells, *checks]
+    results = check_notebook(notebook, LESSON)
+    assert [result.message for result in results] == ["", ""]
