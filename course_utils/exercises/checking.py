@@ -1,10 +1,12 @@
 """What all checks share: how they call a student's function, how they pass and how they fail."""
 
+import html
 from collections.abc import Callable, Iterable, Sequence
 from functools import update_wrapper
 from typing import Any, NoReturn, TypeVar
 
 import torch
+from IPython.display import display
 from torch import Tensor
 
 __all__ = [
@@ -88,6 +90,19 @@ def _as_tensor(value: Any) -> Tensor:
     return torch.as_tensor(value).detach().double()
 
 
+class _Passed:
+    """What a notebook shows of a solved exercise: as visible as a claim that holds."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"✓ {self.name}: passed"
+
+    def _repr_html_(self) -> str:
+        return f'<span style="color:#1a7f37;font-weight:600">{html.escape(repr(self))}</span>'
+
+
 class ExerciseCheck:
     """A check of one exercise: ``check(answer)`` prints that it passed or raises `CheckFailed`.
 
@@ -111,7 +126,7 @@ class ExerciseCheck:
             if type(error) is NotImplementedError and not error.args:
                 raise CheckFailed(f"{name} is not written yet.") from None
             raise CheckFailed(f"{name} stopped with {type(error).__name__}: {error}") from error
-        print(f"✓ {name}: passed")
+        display(_Passed(name))
 
 
 def checks_exercise(
