@@ -9,13 +9,13 @@ from course_utils.tools.run.lessons import find_lessons
 from course_utils.tools.run.runner import run_lessons
 from course_utils.tools.teach.site import write_site
 from course_utils.tools.teach.slides import number_slides, write_slides
+from tests.browser.conftest import CONTRAST, LEAST_CONTRAST
 from tests.tools.conftest import School
 
 LESSONS = find_lessons()
 LEAST_SCALE = 0.8  # of a slide's text: 22 px drawn as 18
 LEAST_CODE_PX = 18  # of 720
 LEAST_FIGURE = 0.45  # of a slide's width; two may stand side by side
-LEAST_CONTRAST = 4.5
 WIDTH, HEIGHT = 1280, 720
 CODE = ".jp-InputArea pre, .highlight pre, pre code"
 MEASURE = """code => { const slide = Reveal.getCurrentSlide(), scale = Number(slide.dataset.scale);
@@ -26,18 +26,6 @@ MEASURE = """code => { const slide = Reveal.getCurrentSlide(), scale = Number(sl
   return {scale, code: texts.map(x => parseFloat(getComputedStyle(x).fontSize) * scale),
     figures: images.map(drawn), alone: images.length === 1 && !texts.length,
     room: images.map(x => x.naturalWidth / x.naturalHeight)}; }"""
-CONTRAST = """element => { const canvas = document.createElement('canvas').getContext('2d');
-  const channels = text => { canvas.fillStyle = '#000'; canvas.fillStyle = text;
-    canvas.clearRect(0, 0, 1, 1); canvas.fillRect(0, 0, 1, 1);
-    return [...canvas.getImageData(0, 0, 1, 1).data]; };
-  const light = ([r, g, b]) => [r, g, b].map(c => c / 255)
-    .map(c => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
-    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
-  let behind = element;
-  while (channels(getComputedStyle(behind).backgroundColor)[3] < 255) behind = behind.parentElement;
-  const both = [getComputedStyle(element).color, getComputedStyle(behind).backgroundColor]
-    .map(text => light(channels(text))).sort((a, b) => b - a);
-  return (both[0] + 0.05) / (both[1] + 0.05); }"""
 CUT_OFF = """() => [...document.querySelectorAll('.cell_output pre')]
   .filter(x => x.scrollWidth > x.clientWidth + 1).map(x => x.innerText.slice(0, 60))"""
 OVER_THE_EDGE = """() => [...document.querySelectorAll('article mjx-container')]

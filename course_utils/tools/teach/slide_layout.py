@@ -51,7 +51,10 @@ def _measure_text(source: str) -> int:
 def _measure_output(output: nbformat.NotebookNode) -> int:
     data = output.get("data", {})
     if "image/png" in data:
-        width, height = Image.open(io.BytesIO(base64.b64decode(data["image/png"]))).size
+        try:
+            width, height = Image.open(io.BytesIO(base64.b64decode(data["image/png"]))).size
+        except (OSError, ValueError):  # damaged: the browser shows that
+            return FIGURE
         return min(FIGURE, height * WIDTH // width)
     if "<tr" in str(data.get("text/html", "")):
         return TABLE_ROW * str(data["text/html"]).count("<tr") + CELL_GAP
@@ -87,11 +90,12 @@ def _split_source(source: str) -> list[str]:
     lines = source.splitlines()
     if len(lines) <= MAX_CODE_LINES:
         return [source]
-    places = range(len(lines) // 2 - 4, min(MAX_CODE_LINES, len(lines) - 4) + 1)
+    middle = min(len(lines) // 2, MAX_CODE_LINES)
+    places = range(middle - 4, min(middle + 4, MAX_CODE_LINES) + 1)
 
     def rank(place: int) -> tuple[bool, bool, int]:
         inside = lines[place].startswith((" ", ")", "]", "}"))
-        return (bool(lines[place - 1].strip()), inside, abs(place - len(lines) // 2))
+        return (bool(lines[place - 1].strip()), inside, abs(place - middle))
 
     best = min(places, key=rank)
     head, tail = "\n".join(lines[:best]).rstrip(), "\n".join(lines[best:])

@@ -114,6 +114,25 @@ def test_a_long_text_and_a_long_print_are_broken_too():
     assert "".join(printed) == "line\n" * 60
 
 
+def test_a_cell_of_any_length_is_broken():
+    source = [f"x{i} = {i}" for i in range(200)]
+    notebook = make(("slide", "## A\none"))
+    notebook.cells.append(make_code(source))
+    pieces = [cell.source for cell in make_slides(notebook).cells if cell.cell_type == "code"]
+    assert "\n".join(pieces).splitlines() == source
+    assert max(piece.count("\n") + 1 for piece in pieces) <= 25
+    assert len(pieces) <= 10
+
+
+def test_a_damaged_picture_is_left_to_the_browser():
+    notebook = make(("slide", "## A\none"))
+    for data in ("AAAA", "no base64 at all!", ""):
+        cell = make_code(["plot()"])
+        cell.outputs = [nbformat.v4.new_output("display_data", {"image/png": data})]
+        notebook.cells.append(cell)
+    assert len([cell for cell in make_slides(notebook).cells if cell.get("outputs")]) == 3
+
+
 @pytest.mark.parametrize("lesson", find_lessons(), ids=lambda lesson: lesson.name)
 def test_every_lesson_has_speakers_notes(lesson):
     """For the prediction's answer, what to ask, and a common misconception; a slide for each."""
