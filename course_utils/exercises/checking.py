@@ -1,11 +1,15 @@
 """What all checks share: how they call a student's function, how they pass and how they fail."""
 
+import html
 from collections.abc import Callable, Iterable, Sequence
 from functools import update_wrapper
 from typing import Any, NoReturn, TypeVar
 
 import torch
+from IPython.display import display
 from torch import Tensor
+
+from course_utils.claims import GREEN
 
 __all__ = [
     "CheckFailed",
@@ -17,6 +21,7 @@ __all__ = [
     "require",
 ]
 
+MARK_STYLE = f"background:{GREEN};color:#ffffff;border-radius:3px;padding:0 0.3em"  # as claims
 Answer = Callable[..., Any]
 # Each: the sentence, or a part of it, that names a fault, and a wrong answer that has it.
 Faults = Sequence[tuple[str, Answer]]
@@ -88,6 +93,20 @@ def _as_tensor(value: Any) -> Tensor:
     return torch.as_tensor(value, dtype=torch.float64).detach()
 
 
+class _Passed:
+    """What a notebook shows of a solved exercise: as visible as a claim that holds."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"✓ {self.name}: passed"
+
+    def _repr_html_(self) -> str:
+        mark = f'<span style="{MARK_STYLE}">✓</span>'
+        return f"<b>{mark} {html.escape(self.name)}: passed</b>"
+
+
 class ExerciseCheck:
     """A check of one exercise: ``check(answer)`` prints that it passed or raises `CheckFailed`.
 
@@ -111,7 +130,7 @@ class ExerciseCheck:
             if type(error) is NotImplementedError and not error.args:
                 raise CheckFailed(f"{name} is not written yet.") from None
             raise CheckFailed(f"{name} stopped with {type(error).__name__}: {error}") from error
-        print(f"✓ {name}: passed")
+        display(_Passed(name))
 
 
 def checks_exercise(

@@ -16,6 +16,20 @@ from tests.conftest import ROOT
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 START_LIMIT_S = 120  # a guard against a hang, not a measurement
+LEAST_CONTRAST = 4.5  # of text, by the Web Content Accessibility Guidelines
+# of an element's text and what is behind it
+CONTRAST = """element => { const canvas = document.createElement('canvas').getContext('2d');
+  const channels = text => { canvas.fillStyle = '#000'; canvas.fillStyle = text;
+    canvas.clearRect(0, 0, 1, 1); canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data]; };
+  const light = ([r, g, b]) => [r, g, b].map(c => c / 255)
+    .map(c => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  let behind = element;
+  while (channels(getComputedStyle(behind).backgroundColor)[3] < 255) behind = behind.parentElement;
+  const both = [getComputedStyle(element).color, getComputedStyle(behind).backgroundColor]
+    .map(text => light(channels(text))).sort((a, b) => b - a);
+  return (both[0] + 0.05) / (both[1] + 0.05); }"""
 
 
 @pytest.fixture(scope="session")

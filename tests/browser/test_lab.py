@@ -1,6 +1,9 @@
 """A student in JupyterLab: runs a lesson, and does an exercise wrong and then right."""
 
+import json
 import re
+import time
+import urllib.request
 
 import nbformat
 import pytest
@@ -8,6 +11,7 @@ from playwright.sync_api import expect
 
 from course_utils.tools.run.lessons import find_lessons
 from course_utils.tools.teach.release import release
+from tests.browser.conftest import CONTRAST, LEAST_CONTRAST
 from tests.exercises.test_exercises import read_exercises
 
 RUN_LIMIT_MS = 240_000  # guards against a hang, not measurements
@@ -108,3 +112,55 @@ def test_a_term_leads_to_the_glossary(lab, copied_course, open_page):
     page.locator(".jp-Notebook a", has_text="overfits").first.click(timeout=CELL_LIMIT_MS)
     shown = page.locator(".jp-MarkdownViewer h3", has_text="overfit")
     expect(shown.first).to_be_in_viewport(timeout=CELL_LIMIT_MS)
+
+
+def test_a_students_lab(lab, released_course, open_page):
+    """What a student sees in the first minute: nothing is unsaved, nothing is for the teacher."""
+    server = lab(released_course)
+    page, _ = open_page(server.url("05_mixup.ipynb"), server.own)
+    page.locator(".jp-Notebook .jp-CodeCell").first.wait_for(timeout=CELL_LIMIT_MS)
+    wait_for_kernel(page)
+    contents = page.locator(".jp-TableOfContents", has_text="From scratch").first
+    expect(contents).to_be_visible(timeout=CELL_LIMIT_MS)
+    page.wait_for_timeout(3000)  # an unsaved notebook is marked after a second
+    assert page.locator(".jp-mod-dirty").count() == 0, "the notebook was changed by opening it"
+    for name in ("Nbgrader", "Create Assignment", "Formgrader"):
+        assert page.get_by_text(name, exact=True).count() == 0
+    folded = page.locator(".jp-CodeCell .jp-Placeholder, .jp-CodeCell .jp-InputPlaceholder")
+    assert folded.count() >= 3, "code that only draws is folded"
+
+
+def test_what_is_printed_can_be_read_in_the_dark_theme(lab, copied_course, open_page):
+    settings = copied_course / "SETTINGS" / "@jupyterlab" / "apputils-extension"
+    settings.mkdir(parents=True)
+    (settings / "themes.jupyterlab-settings").write_text('{"theme": "JupyterLab Dark"}')
+    server = lab(copied_course)
+    page, _ = open_page(server.url("05_mixup.ipynb"), server.own, height=1000)
+    page.locator(".jp-Notebook .jp-CodeCell").first.wait_for(timeout=CELL_LIMIT_MS)
+    page.locator("body[data-jp-theme-light='false']").wait_for(timeout=CELL_LIMIT_MS)
+    claims = page.locator(".jp-OutputArea-output span[style*='font-weight']")
+    expect(claims.first).to_be_attached(timeout=CELL_LIMIT_MS)
+    for claim in claims.all()[:4]:
+        assert claim.evaluate(CONTRAST) >= LEAST_CONTRAST, claim.inner_text()
+    sentence = page.locator(".jp-OutputArea-output pre", has_text="paired seeds").first
+    style = sentence.evaluate(
+        "x => [getComputedStyle(x).wordBreak, getComputedStyle(x).whiteSpace]"
+    )
+    assert style == ["normal", "pre-wrap"], "a line is broken inside a word"
+
+
+def test_closing_a_notebook_ends_its_kernel(lab, copied_course, open_page):
+    server = lab(copied_course)
+    page, _ = open_page(server.url("00_start_here.ipynb"), server.own)
+    wait_for_kernel(page)
+    assert len(list_kernels(server)) == 1
+    page.locator(".lm-TabBar-tab.jp-mod-current .lm-TabBar-tabCloseIcon").first.click()
+    deadline = time.monotonic() + CELL_LIMIT_MS / 1000
+    while list_kernels(server):
+        assert time.monotonic() < deadline, "the kernel holds its memory"
+        page.wait_for_timeout(500)
+
+
+def list_kernels(server):
+    address = f"{server.address}/api/kernels?token={server.token}"
+    return json.loads(urllib.request.urlopen(address, timeout=60).read())

@@ -4,13 +4,32 @@ import re
 
 import pytest
 
+from course_utils.tools.report.report import write_report
 from course_utils.tools.run.lessons import find_lessons
+from course_utils.tools.run.runner import run_lessons
 from course_utils.tools.teach.site import write_site
-from course_utils.tools.teach.slides import write_slides
+from course_utils.tools.teach.slides import number_slides, write_slides
+from tests.browser.conftest import CONTRAST, LEAST_CONTRAST
+from tests.tools.conftest import School
 
 LESSONS = find_lessons()
-LEAST_SCALE = 0.7  # of a slide's text: 22 px drawn as 15
-HEIGHT = 720
+LEAST_SCALE = 0.8  # of a slide's text: 22 px drawn as 18
+LEAST_CODE_PX = 18  # of 720
+LEAST_FIGURE = 0.45  # of a slide's width; two may stand side by side
+WIDTH, HEIGHT = 1280, 720
+CODE = ".jp-InputArea pre, .highlight pre, pre code"
+MEASURE = """code => { const slide = Reveal.getCurrentSlide(), scale = Number(slide.dataset.scale);
+  const drawn = image => { const box = image.getBoundingClientRect();
+    return Math.min(box.width, box.height * image.naturalWidth / image.naturalHeight); };
+  const texts = [...slide.querySelectorAll(code)];
+  const images = [...slide.querySelectorAll('img')];
+  return {scale, code: texts.map(x => parseFloat(getComputedStyle(x).fontSize) * scale),
+    figures: images.map(drawn), alone: images.length === 1 && !texts.length,
+    room: images.map(x => x.naturalWidth / x.naturalHeight)}; }"""
+CUT_OFF = """() => [...document.querySelectorAll('.cell_output pre')]
+  .filter(x => x.scrollWidth > x.clientWidth + 1).map(x => x.innerText.slice(0, 60))"""
+OVER_THE_EDGE = """() => [...document.querySelectorAll('article mjx-container')]
+  .filter(x => x.getBoundingClientRect().right > innerWidth + 1).length"""
 BOTTOM = "Reveal.getCurrentSlide().querySelector('.fit').getBoundingClientRect().bottom"
 PHONE, DESKTOP = (390, 844), (1300, 900)
 PAGES = ("index", "glossary", "claims", *(lesson.name for lesson in LESSONS))
@@ -34,14 +53,61 @@ def test_every_slide_can_be_read(slides, name, open_page):
     page.locator("body[data-ready]").wait_for()
     for number in range(page.evaluate("Reveal.getTotalSlides()")):
         slide = page.locator("section.present .fit").last
-        scale = float(page.evaluate("Reveal.getCurrentSlide().dataset.scale"))
-        assert scale >= LEAST_SCALE, f"slide {number + 1} is too full: {slide.inner_text()[:80]}"
+        seen = page.evaluate(MEASURE, CODE)
+        about = f"slide {number + 1}: {slide.inner_text()[:80]}"
+        assert seen["scale"] >= LEAST_SCALE, f"too full, {about}"
+        assert min(seen["code"], default=LEAST_CODE_PX) >= LEAST_CODE_PX, f"small code, {about}"
+        for figure, ratio in zip(seen["figures"], seen["room"], strict=True):
+            least = min(WIDTH * LEAST_FIGURE, ratio * HEIGHT / 2) * 0.95
+            assert figure >= least, f"a small figure, {about}"
         shown = slide.locator("img").count() or len(slide.inner_text()) > 30
         assert shown, f"slide {number + 1} is empty"
         assert page.evaluate(BOTTOM) <= HEIGHT, f"slide {number + 1} is cut off"
         page.evaluate("Reveal.next()")
     assert not page.locator("mjx-merror").count()
     watch.assert_quiet()
+
+
+def test_a_single_figure_has_the_whole_width(slides, open_page):
+    page, _ = open_page(slides["05_mixup"].as_uri(), height=HEIGHT)
+    page.locator("body[data-ready]").wait_for()
+    widths = []
+    for _ in range(page.evaluate("Reveal.getTotalSlides()")):
+        seen = page.evaluate(MEASURE, CODE)
+        if seen["alone"] and seen["room"][0] > 2.3:  # a higher one is bounded by the height
+            widths += seen["figures"]
+        page.evaluate("Reveal.next()")
+    assert widths
+    assert min(widths) >= 0.85 * WIDTH
+
+
+@pytest.mark.parametrize("name", [lesson.name for lesson in LESSONS])
+def test_the_plans_numbers_are_those_of_the_slides(slides, name, open_page):
+    page, _ = open_page(slides[name].as_uri(), height=HEIGHT)
+    page.locator("body[data-ready]").wait_for()
+    lesson = next(lesson for lesson in LESSONS if lesson.name == name)
+    numbers = number_slides(lesson.read())
+    assert page.evaluate("Reveal.getTotalSlides()") == max(max(found) for found in numbers.values())
+    texts = page.evaluate("Reveal.getSlides().map(slide => slide.innerText)")
+    notes = page.evaluate(
+        "Reveal.getSlides().map(s => [...s.querySelectorAll('aside.notes')].length)"
+    )
+    assert sum(notes) >= 2
+    for place, cell in enumerate(lesson.read().cells):
+        heading = re.match(r"### (★+) ", cell.source)
+        if heading and cell.cell_type == "markdown":
+            assert heading[1] in texts[numbers[place][0] - 1]
+
+
+def test_slides_can_be_read_on_a_phone(slides, open_page):
+    page, _ = open_page(slides["05_mixup"].as_uri(), width=PHONE[0], height=PHONE[1])
+    page.locator("body[data-ready]").wait_for()
+    assert page.evaluate("Reveal.getTotalSlides()") == len(set(number_slides_of("05_mixup")))
+    scale = page.evaluate("Reveal.getScale()")
+    for _ in range(page.evaluate("Reveal.getTotalSlides()")):
+        seen = page.evaluate(MEASURE, CODE)
+        assert 22 * seen["scale"] * scale >= 9
+        page.evaluate("Reveal.next()")
 
 
 def test_slides_print_a_page_each(slides, open_page):
@@ -60,6 +126,11 @@ def test_slides_show_formulas(slides, open_page):
     page, _ = open_page(slides["05_mixup"].as_uri())
     page.locator("body[data-ready]").wait_for()
     assert page.locator("mjx-container").count() >= 10
+
+
+def number_slides_of(name):
+    lesson = next(lesson for lesson in LESSONS if lesson.name == name)
+    return [number for found in number_slides(lesson.read()).values() for number in found]
 
 
 def test_search_finds_warm_up(site, open_page):
@@ -82,6 +153,10 @@ def test_pages_fit_the_screen(site, open_page, size, scheme):
         colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
         brightness = sum(int(part) for part in re.findall(r"\d+", colour)[:3]) / 3
         assert (brightness > 128) == (scheme == "light"), name
+        assert page.evaluate(CUT_OFF) == [], f"{name}: a sentence is cut off"
+        assert page.evaluate(OVER_THE_EDGE) == 0, f"{name}: a formula runs over the edge"
+        for claim in page.locator(".cell_output span[style*='font-weight']").all()[:4]:
+            assert claim.evaluate(CONTRAST) >= LEAST_CONTRAST, f"{name}: {claim.inner_text()}"
         watch.assert_quiet()
 
 
@@ -100,6 +175,24 @@ def test_formulas_are_rendered(site, open_page, name):
         return copy.innerText; }"""
     )
     assert not re.findall(r"\$[^$\s][^$]*\$", prose)
+
+
+def test_a_report_fits_a_phone(open_page, tmp_path):
+    """It is part of the site, as `run.html`, where a run is given."""
+    school = School(tmp_path)
+    school.write("01_a_lesson_with_a_long_name", "1")
+    run_lessons(school.lessons, school.plan(), school.console, execute=school.execute)
+    page, _ = open_page(
+        write_report(school.build / "smoke").as_uri(), width=PHONE[0], height=PHONE[1]
+    )
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
+
+
+def test_a_page_leads_to_its_notebook(site, open_page):
+    page, _ = open_page((site / "05_mixup.html").as_uri())
+    with page.expect_download() as download:
+        page.locator("a[download]").first.click()
+    assert download.value.suggested_filename == "05_mixup.ipynb"
 
 
 def test_hidden_code_can_be_shown(site, open_page):

@@ -6,6 +6,7 @@ student. So a lesson of minutes is checked in seconds, and nothing stops the nex
 """
 
 import ast
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

@@ -151,11 +151,14 @@ def slides(
     output: Annotated[Path, typer.Option(help="folder for the slides")] = BUILD / "slides",
 ) -> None:
     """Write a lesson's slides: one page each, for any browser, with no network."""
-    from course_utils.tools.teach.slides import write_slides
+    from course_utils.tools.teach.slides import has_outputs, write_slides
 
     for lesson in select_lessons(lessons, find_lessons()):
         page = write_slides(lesson, output.resolve())
         console.print(f"slides: {page}", soft_wrap=True)
+        if not has_outputs(lesson.read()):
+            renew = f"course run {lesson.name[:2]} --profile quick --force --store"
+            console.print(f"no figures and no results on them: {renew}", style="yellow")
 
 
 @app.command()

@@ -2,30 +2,64 @@
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
+from jupyterlab_server.workspaces_handler import WORKSPACE_EXTENSION, WorkspacesManager
+
+from course_utils.files import ROOT
 from course_utils.tools.run.lessons import NOTEBOOKS
 
-__all__ = ["open_lab"]
+__all__ = ["make_environment", "make_options", "open_lab"]
 
 SETTINGS = Path(__file__).with_name("lab_settings")  # how the lab shows the course
+WORKSPACES = ROOT / "build" / "lab"  # which panels and notebooks are open
 ANNOUNCEMENTS = "jupyterlab.handlers.announcements"
+IDENTITY = "course_utils.tools.teach.lab_identity.TokenProvider"
 
 
-def open_lab(port: int, browser: bool) -> NoReturn:
-    """Become JupyterLab on ``port`` (0: any free one) of the loopback."""
-    options = {
+def make_options(port: int, browser: bool) -> dict[str, object]:
+    """The lab's options; they are stronger than a user's own configuration of Jupyter."""
+    return {
         "--ServerApp.ip": "127.0.0.1",
         "--ServerApp.port": port,
         "--ServerApp.open_browser": browser,
         "--ServerApp.root_dir": NOTEBOOKS,
+        "--ServerApp.identity_provider_class": IDENTITY,
+        "--ServerApp.tornado_settings": {"static_custom_path": [str(SETTINGS / "custom")]},
+        "--LabApp.custom_css": True,
         "--LabApp.default_url": "/lab/tree/00_start_here.ipynb",
         "--LabApp.news_url": None,  # the lab calls nobody
         "--LabApp.check_for_updates_class": f"{ANNOUNCEMENTS}.NeverCheckForUpdate",
         "--ServerApp.allow_root": hasattr(os, "geteuid") and os.geteuid() == 0,  # containers
     }
-    folders = filter(None, (str(SETTINGS), os.environ.get("JUPYTER_CONFIG_PATH")))
-    os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join(folders)
-    command = [sys.executable, "-m", "jupyterlab"]
-    os.execv(sys.executable, command + [f"{name}={value}" for name, value in options.items()])
+
+
+def make_environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """The lab's environment: the course's settings, and its package before any installed one."""
+
+    def join(first: Path, name: str) -> str:
+        return os.pathsep.join(filter(None, (str(first), variables.get(name))))
+
+    return {
+        "JUPYTERLAB_WORKSPACES_DIR": str(WORKSPACES),
+        **variables,
+        "JUPYTER_CONFIG_PATH": join(SETTINGS, "JUPYTER_CONFIG_PATH"),
+        "PYTHONPATH": join(ROOT, "PYTHONPATH"),
+    }
+
+
+def _open_contents(workspaces: Path) -> None:
+    """Let the first lab begin with the panel of contents open; later ones are as they were left."""
+    if not any(workspaces.glob(f"*{WORKSPACE_EXTENSION}")):
+        workspace = (SETTINGS / "workspace.json").read_text(encoding="utf-8")
+        WorkspacesManager(str(workspaces)).save("default", workspace)
+
+
+def open_lab(port: int, browser: bool) -> NoReturn:
+    """Become JupyterLab on ``port`` (0: any free one) of the loopback."""
+    environment = make_environment(os.environ)
+    _open_contents(Path(environment["JUPYTERLAB_WORKSPACES_DIR"]))
+    options = [f"{name}={value}" for name, value in make_options(port, browser).items()]
+    os.execve(sys.executable, [sys.executable, "-m", "jupyterlab", *options], environment)

@@ -1,14 +1,24 @@
 """Scripts for pages that are read without a network: MathJax and reveal.js, from their packages."""
 
 import shutil
+import tempfile
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
 from course_utils.errors import CourseError
+from course_utils.files import replace_folder
 
 __all__ = ["copy_mathjax", "copy_reveal"]
 
 MATHJAX = ("tex-chtml.js", "output/chtml/fonts", "input/tex/extensions")  # of 24 MB, what is used
+REVEAL = (
+    "dist/reveal.css",
+    "dist/reveal.js",
+    "dist/theme/white.css",
+    "dist/theme/fonts",
+    "plugin/notes",
+)
 
 
 def _find(package: str, part: str) -> Path:
@@ -22,23 +32,26 @@ def _find(package: str, part: str) -> Path:
     raise CourseError(f"{package} is not installed: run make setup") from None
 
 
+def _copy(source: Path, names: Sequence[str], target: Path) -> None:
+    """Put files and folders of ``source`` into ``target``: all of them, or none."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as folder:
+        new = Path(folder) / "new"
+        for name in names:
+            path = new / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if (source / name).is_dir():
+                shutil.copytree(source / name, path)
+            else:
+                shutil.copyfile(source / name, path)
+        replace_folder(new, target)
+
+
 def copy_mathjax(target: Path) -> None:
-    """Put MathJax's TeX input with its web fonts into the folder ``target``."""
-    source = _find("sphinx-mathjax-offline", "static/mathjax")
-    for name in MATHJAX:
-        path = target / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if (source / name).is_dir():
-            shutil.copytree(source / name, path, dirs_exist_ok=True)
-        else:
-            shutil.copyfile(source / name, path)
+    """Make ``target`` a folder with MathJax's TeX input and its web fonts."""
+    _copy(_find("sphinx-mathjax-offline", "static/mathjax"), MATHJAX, target)
 
 
 def copy_reveal(target: Path) -> None:
-    """Put reveal.js, its white theme and its speaker notes into the folder ``target``."""
-    source = _find("sphinx-revealjs", "_static/revealjs")
-    for name in ("dist/reveal.css", "dist/reveal.js", "dist/theme/white.css"):
-        (target / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source / name, target / name)
-    for name in ("dist/theme/fonts", "plugin/notes"):
-        shutil.copytree(source / name, target / name, dirs_exist_ok=True)
+    """Make ``target`` a folder with reveal.js, its white theme and its speaker notes."""
+    _copy(_find("sphinx-revealjs", "_static/revealjs"), REVEAL, target)

@@ -1,9 +1,7 @@
 """``course release``: the students' course, a folder of its own, without any solution."""
 
-import hashlib
-import json
+import platform
 import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,12 +9,14 @@ import nbformat
 from nbgrader.preprocessors import ClearHiddenTests, ClearSolutions
 
 from course_utils.errors import CourseError
-from course_utils.files import ROOT, replace_folder
+from course_utils.files import ROOT
 from course_utils.tools.run.lessons import NOTEBOOKS, Lesson
 from course_utils.tools.teach.colab import make_colab_cell
 from course_utils.tools.teach.exercises import MANIFEST, find_exercises, format_manifest
+from course_utils.tools.teach.made_folder import MadeFolder
+from course_utils.tools.teach.sections import find_section, is_speakers_note
 
-__all__ = ["clear_solutions", "release"]
+__all__ = ["clear_solutions", "make_students_version", "release"]
 
 STUDENT_FILES = Path(__file__).with_name("student")  # the README and the Makefile of a release
 COPIED = (
@@ -32,9 +32,19 @@ COPIED = (
     "environment.yml",
 )
 MAY_BE_LEFT_OUT = "data/photos"  # data/README.md says how
-RELEASED = ".released.json"  # checksums of the released files: has anyone worked in them?
-KEPT = (".git", ".venv", "build")  # of an earlier release, moved into the new one
-PASSING = {"__pycache__", ".ipynb_checkpoints", "runs"}  # made by running, lost without regret
+RELEASE = MadeFolder(
+    "release", ".released.json", (".git", ".venv", "build", "runs", "notebooks/runs")
+)
+ANSWERING = ("Experiment", "Verdict")  # sections whose outputs answer the lesson's question
+LANGUAGE = {  # what a notebook says of Python after JupyterLab has opened it
+    "codemirror_mode": {"name": "ipython", "version": 3},
+    "file_extension": ".py",
+    "mimetype": "text/x-python",
+    "name": "python",
+    "nbconvert_exporter": "python",
+    "pygments_lexer": "ipython3",
+    "version": platform.python_version(),
+}
 
 
 def clear_solutions(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
@@ -51,42 +61,48 @@ def clear_solutions(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
         raise CourseError(f"{error}: close every BEGIN with its END") from None
     for cell in cleared.cells:
         if "nbgrader" in cell.metadata and cell.cell_type == "code":
-            cell.outputs = []
-            cell.execution_count = None
+            _clear_outputs(cell)
     # the preprocessors leave their own traces; nothing else of the notebook changes
     cleared.metadata = nbformat.from_dict(notebook.metadata)
     return cleared
 
 
-def _digest(folder: Path) -> dict[str, str]:
-    """The checksum of every file that a release consists of, or that somebody put there."""
-    found = {}
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder)
-        passing = name.parts[0] in KEPT or name.name == RELEASED or PASSING & set(name.parts)
-        if path.is_file() and not passing and not name.parts[0].endswith(".egg-info"):
-            found[name.as_posix()] = hashlib.sha256(path.read_bytes()).hexdigest()
-    return found
+def _clear_outputs(cell: nbformat.NotebookNode) -> None:
+    cell.outputs = []
+    cell.execution_count = None
 
 
-def _check_unused(target: Path) -> None:
-    """Refuse to replace files that somebody has written or worked in."""
-    if not target.exists():
-        return
-    try:
-        released = dict(json.loads((target / RELEASED).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        released = None
-    if released is None:
-        if any(target.iterdir()):
-            raise CourseError(f"{target} is no release: choose an empty folder with --output")
-        return
-    worked_in = [name for name, digest in _digest(target).items() if released.get(name) != digest]
-    if worked_in:
-        more = f" and {len(worked_in) - 3} more" if len(worked_in) > 3 else ""
+def make_students_version(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """The notebook as a student gets it: without solutions, answers and speaker's notes.
+
+    The sections that answer the lesson's question have no outputs, so a prediction is one. Code
+    that only draws is folded. The language is described in full, as JupyterLab does: it would
+    add what is missing, and the notebook would be unsaved as soon as it is open.
+
+    Raises:
+        CourseError: a solution or hidden test begins and does not end.
+    """
+    student = clear_solutions(notebook)
+    student.metadata["language_info"] = nbformat.from_dict(LANGUAGE)
+    student.cells = [cell for cell in student.cells if not is_speakers_note(cell)]
+    section = ""
+    for cell in student.cells:
+        if cell.cell_type == "markdown":
+            section = find_section(cell.source, section)
+        elif cell.cell_type == "code":
+            if section in ANSWERING:
+                _clear_outputs(cell)
+            if "hide-input" in cell.metadata.get("tags", []):
+                cell.metadata["jupyter"] = {"source_hidden": True}
+    return student
+
+
+def _check_place(target: Path) -> None:
+    """Refuse a folder among the sources: the release would be copied into itself."""
+    if target.is_relative_to(ROOT) and not target.is_relative_to(ROOT / "build"):
         raise CourseError(
-            f"{target} holds work ({', '.join(worked_in[:3])}{more}): move it away, or choose "
-            "another folder with --output"
+            f"{target} lies among the course's sources: choose a folder in {ROOT / 'build'}, or "
+            "outside the course, with --output"
         )
 
 
@@ -96,16 +112,16 @@ def release(lessons: Sequence[Lesson], target: Path, colab: str = "") -> Path:
     With ``colab``, the address of a git repository with the release in it, each notebook gets a
     cell below its title that installs the course on Google Colab.
 
-    All or nothing; of an earlier release its ``.git``, ``.venv`` and ``build`` are kept.
+    All or nothing; of an earlier release its ``.git``, ``.venv``, ``build`` and ``runs`` are kept.
 
     Raises:
-        CourseError: ``target`` is something else, or holds a student's work; a bad address.
+        CourseError: ``target`` is something else, holds a student's work, or lies among the
+            course's own sources; a bad address.
     """
-    _check_unused(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".release-") as folder:
-        new = Path(folder) / "new"
-        shutil.copytree(STUDENT_FILES, new)
+    target = target.resolve()
+    _check_place(target)
+    with RELEASE.replacing(target) as new:
+        shutil.copytree(STUDENT_FILES, new, dirs_exist_ok=True)
         for name in COPIED:
             source = ROOT / name
             copy = new / name
@@ -119,13 +135,10 @@ def release(lessons: Sequence[Lesson], target: Path, colab: str = "") -> Path:
         (new / "notebooks").mkdir()
         shutil.copy(NOTEBOOKS / "glossary.md", new / "notebooks")
         for lesson in lessons:
-            notebook = clear_solutions(lesson.read())
+            notebook = make_students_version(lesson.read())
             if colab:
                 notebook.cells.insert(1, make_colab_cell(colab))
             text = nbformat.writes(notebook)
             (new / "notebooks" / lesson.path.name).write_text(text + "\n", encoding="utf-8")
         (new / MANIFEST).write_text(format_manifest(find_exercises()), encoding="utf-8")
-        digest = json.dumps(_digest(new), indent=1)
-        (new / RELEASED).write_text(digest + "\n", encoding="utf-8")
-        replace_folder(new, target, KEPT)
     return target

@@ -2,23 +2,29 @@
 
 A section takes the time to talk it through, which follows from its words and its lines of code,
 and the time its cells were measured to run. The plan takes sections in the order of `IMPORTANCE`
-as long as they fit; the cells of the others are run, but not talked about.
+as long as they fit, and leaves some minutes free; the cells of the others are run, but not talked
+about.
 """
 
+import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import nbformat
 
 from course_utils.errors import CourseError
-from course_utils.tools.run.lessons import Lesson
+from course_utils.tools.run.lessons import Lesson, escape_cell
 from course_utils.tools.run.record import read_course
+from course_utils.tools.teach.sections import is_speakers_note
+from course_utils.tools.teach.slides import number_slides
 
 __all__ = [
     "SEMINARS_MIN",
     "Section",
     "choose_sections",
+    "find_left_out",
     "format_plan",
     "read_cell_times",
     "split_sections",
@@ -27,6 +33,9 @@ __all__ = [
 SEMINARS_MIN = (45, 90)
 WORDS_PER_MIN = 110  # spoken, with time to look: an assumption, like the next
 CODE_LINES_PER_MIN = 10
+SLACK = 0.15  # of a seminar: questions from the room, a projector that does not start
+QUESTION_MIN = 2  # everybody makes a prediction
+SET_UP_MIN = 0.5  # of imports and parameters nobody talks; the slides do not show them
 IMPORTANCE = (
     "Title",
     "Question",
@@ -46,13 +55,17 @@ IMPORTANCE = (
 
 @dataclass
 class Section:
-    """A part of a lesson: its heading, its cells ``first`` to ``last`` (from 1), its minutes."""
+    """A part of a lesson: its heading, its cells ``first`` to ``last``, its minutes, its slides.
+
+    Cells and slides are counted from 1.
+    """
 
     title: str
     first: int
     last: int
     talk_min: float = 0.0
     run_s: float = 0.0
+    slides: tuple[int, ...] = ()
 
     @property
     def minutes(self) -> float:
@@ -71,6 +84,8 @@ def read_cell_times(course: Path, lesson: Lesson) -> list[float]:
         raise CourseError(f"{course} has no times of {lesson.name}: {again}")
     if len(result.cells_s) != len(lesson.read().cells):
         raise CourseError(f"{lesson.name} has other cells since it was timed: {again}")
+    if not all(isinstance(s, int | float) and 0 <= s < math.inf for s in result.cells_s):
+        raise CourseError(f"{course} is damaged (the times of {lesson.name}): {again}")
     return result.cells_s
 
 
@@ -88,6 +103,7 @@ def _talk_min(cell: nbformat.NotebookNode) -> float:
 def split_sections(notebook: nbformat.NotebookNode, cells_s: list[float]) -> list[Section]:
     """The sections of a lesson in their order; each exercise is one, called by its stars."""
     sections: list[Section] = []
+    slides = number_slides(notebook)
     for number, (cell, run_s) in enumerate(zip(notebook.cells, cells_s, strict=True), 1):
         found = re.findall(r"^(?:## (.+)|### (★+) )", cell.source, re.MULTILINE)
         if cell.cell_type == "markdown" and found:
@@ -98,8 +114,15 @@ def split_sections(notebook: nbformat.NotebookNode, cells_s: list[float]) -> lis
         section = sections[-1]
         section.last = number
         section.run_s += run_s
-        if "nbgrader" not in cell.metadata:  # the minutes of these are those of the exercise
+        section.slides += tuple(slides.get(number - 1, ()))
+        # the minutes of graded cells are those of the exercise; notes are read, not said
+        if "nbgrader" not in cell.metadata and not is_speakers_note(cell):
             section.talk_min += _talk_min(cell)
+    for section in sections:
+        if section.title == "Question":
+            section.talk_min = max(section.talk_min, QUESTION_MIN)
+        elif section.title == "Set-up":
+            section.talk_min = SET_UP_MIN
     return sections
 
 
@@ -108,7 +131,7 @@ def choose_sections(sections: list[Section], minutes: float) -> list[Section]:
     order = [s for title in IMPORTANCE for s in sections if s.title == title]
     order += [s for s in sections if s not in order]
     chosen = []
-    left = minutes
+    left = minutes * (1 - SLACK)
     for section in order:
         if section.minutes <= left:
             chosen.append(section)
@@ -116,15 +139,34 @@ def choose_sections(sections: list[Section], minutes: float) -> list[Section]:
     return [section for section in sections if section in chosen]
 
 
+def find_left_out(lesson: Lesson, cells_s: list[float], minutes: int) -> list[str]:
+    """The titles of the sections that do not fit into a seminar of so many minutes."""
+    sections = split_sections(lesson.read(), cells_s)
+    chosen = choose_sections(sections, minutes)
+    return [section.title for section in sections if section not in chosen]
+
+
+def _format_range(numbers: Sequence[int]) -> str:
+    if not numbers:
+        return "–"
+    first, last = min(numbers), max(numbers)
+    return str(first) if first == last else f"{first}–{last}"
+
+
 def format_plan(lesson: Lesson, cells_s: list[float], minutes: int) -> str:
     """The plan of one seminar as a Markdown table."""
     sections = split_sections(lesson.read(), cells_s)
     chosen = choose_sections(sections, minutes)
-    rows = ["| section | cells | talk (min) | run (s) | in the seminar |", "|---|---|---|---|---|"]
+    rows = ["| section | cells | slides | talk (min) | run (s) | in the seminar |"]
+    rows.append("|---|---|---|---|---|---|")
     for s in sections:
-        what = "show" if s in chosen else "run without a word" if s.run_s else "skip"
+        exercise = s.title.startswith("★")
+        runs = round(s.run_s) > 0 and not exercise  # a student's answer is not written yet
+        what = "show" if s in chosen else "run without a word" if runs else "skip"
+        cells, slides = _format_range([s.first, s.last]), _format_range(s.slides)
         rows.append(
-            f"| {s.title} | {s.first}–{s.last} | {s.talk_min:.0f} | {s.run_s:.0f} | {what} |"
+            f"| {escape_cell(s.title)} | {cells} | {slides} | {s.talk_min:.0f} | {s.run_s:.0f} "
+            f"| {what} |"
         )
     total = sum(section.minutes for section in chosen)
     return "\n".join([*rows, "", f"Shown: {total:.0f} of {minutes} minutes."])

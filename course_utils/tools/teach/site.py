@@ -12,26 +12,38 @@ import nbformat
 
 from course_utils.claims import CLAIM_MIME
 from course_utils.errors import CourseError
-from course_utils.files import ROOT, replace_folder
+from course_utils.files import ROOT
 from course_utils.tools.report.report import write_report
-from course_utils.tools.run.lessons import NOTEBOOKS, Lesson, escape_cell
+from course_utils.tools.run.lessons import NOTEBOOKS, Lesson
 from course_utils.tools.run.record import COURSE_FILE
+from course_utils.tools.teach.made_folder import MadeFolder
 from course_utils.tools.teach.offline import copy_mathjax
-from course_utils.tools.teach.release import clear_solutions
-from course_utils.tools.teach.seminars import SEMINARS_MIN, format_plan, read_cell_times
+from course_utils.tools.teach.release import clear_solutions, make_students_version
+from course_utils.tools.teach.sections import is_speakers_note
+from course_utils.tools.teach.seminars import (
+    SEMINARS_MIN,
+    find_left_out,
+    format_plan,
+    read_cell_times,
+)
 
 __all__ = ["make_anchor", "write_site"]
 
 TEMPLATE = Path(__file__).with_name("site_template")
 HTML_LINK = re.compile(r'(<a href=\\"\d\d_\w+)\.ipynb')  # in the JSON of a notebook
-MARKER = ".course-site"  # in a folder that may be replaced
+SITE = MadeFolder("site", ".course-site.json", (".git", "CNAME"))
+DOWNLOAD = """<a href="notebooks/{}" download>This lesson as a notebook</a>, to run and to solve in
+the course's folder <code>notebooks</code>."""
+PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
 REPORT = """# Report
 
 All that one execution of the course measured, and where: <a href="run.html">the report</a>.
 """
-SEMINARS = """What to show in a seminar: a section takes the time to talk it through, estimated from
-its words and lines of code (an exercise states its own), and the time its cells took in the run of
-the [report](report.md). Cells of other sections are run without a word."""
+SEMINARS = """What to show in a seminar. A section takes the time to talk it through, estimated from
+its words and lines of code (an exercise states its own), and the time that its cells took in the
+run of the [report](report.md). 15 % of the minutes are kept free, for questions from the room.
+Cells of other sections are run without a word; a section that runs in less than half a second is
+skipped. The first table says what does not fit."""
 
 
 def make_anchor(title: str) -> str:
@@ -39,12 +51,19 @@ def make_anchor(title: str) -> str:
     return title.replace(" ", "-")
 
 
+def _format_row(*cells: object) -> str:
+    """A row of a table in Markdown; whatever stands in the cells is shown, and does nothing."""
+    texts = (PUNCTUATION.sub(r"\\\1", " ".join(str(cell).split())) for cell in cells)
+    return f"| {' | '.join(texts)} |"
+
+
+def _link(lesson: Lesson) -> str:
+    return f"[{lesson.name.replace('_', ' ')}]({lesson.path.name})"
+
+
 def _write_index(lessons: Sequence[Lesson], pages: Sequence[str]) -> str:
     """The first page: what the course is, the lessons, and the site's navigation."""
-    rows = [
-        f"| [{x.name.replace('_', ' ')}]({x.path.name}) | {x.question} | {x.seam} | {x.minutes} |"
-        for x in lessons
-    ]
+    rows = [f"| {_link(x)} {_format_row(x.question, x.seam, x.minutes)}" for x in lessons]
     tree = "\n".join(x.name for x in lessons)
     return f"""# Training neural networks effectively
 
@@ -96,24 +115,38 @@ def _write_claims(lessons: Sequence[Lesson]) -> str:
         for claim in claims:
             value = "" if claim["value"] is None else claim["value"]
             holds = "✓" if claim["holds"] else "✗"
-            lines.append(f"| {escape_cell(claim['text'])} | {claim['kind']} | {value} | {holds} |")
+            lines.append(_format_row(claim["text"], claim["kind"], value, holds))
         lines.append("")
     return "\n".join(lines)
 
 
 def _write_seminars(lessons: Sequence[Lesson], course: Path) -> str:
-    """The seminar plans of all lessons that the run has timed."""
-    lines = ["# Seminars", "", SEMINARS, ""]
+    """The seminar plans of all lessons that the run has timed, and which lessons fit."""
+    plans: list[str] = []
+    overview = ["| lesson |" + "".join(f" {minutes} minutes |" for minutes in SEMINARS_MIN)]
+    overview.append("|---|" + "---|" * len(SEMINARS_MIN))
     for lesson in lessons:
-        lines += [f"## {lesson.name.replace('_', ' ')}", ""]
+        plans += [f"## {lesson.name.replace('_', ' ')}", ""]
         try:
             cells_s = read_cell_times(course, lesson)
         except CourseError as error:  # the others have their plans all the same
-            lines += [f"No plan: {str(error).replace(str(course), course.name)}.", ""]
+            plans += [f"No plan: {str(error).replace(str(course), course.name)}.", ""]
+            overview.append(f"| {_link(lesson)} |" + " no plan |" * len(SEMINARS_MIN))
             continue
+        left_out = [find_left_out(lesson, cells_s, minutes) for minutes in SEMINARS_MIN]
+        fits = [f"without {', '.join(titles)}" if titles else "all of it" for titles in left_out]
+        overview.append(f"| {_link(lesson)} {_format_row(*fits)}")
         for minutes in SEMINARS_MIN:
-            lines += [f"### {minutes} minutes", "", format_plan(lesson, cells_s, minutes), ""]
-    return "\n".join(lines)
+            plans += [f"### {minutes} minutes", "", format_plan(lesson, cells_s, minutes), ""]
+    return "\n".join(["# Seminars", "", SEMINARS, "", *overview, "", *plans])
+
+
+def _make_page(notebook: nbformat.NotebookNode, name: str) -> nbformat.NotebookNode:
+    """The notebook as its page shows it: with outputs, and with a link to the student's version."""
+    page = clear_solutions(notebook)
+    page.cells = [cell for cell in page.cells if not is_speakers_note(cell)]
+    page.cells.insert(1, nbformat.v4.new_markdown_cell(DOWNLOAD.format(name), id="download"))
+    return page
 
 
 def _stage(lessons: Sequence[Lesson], run: Path, folder: Path) -> None:
@@ -122,9 +155,13 @@ def _stage(lessons: Sequence[Lesson], run: Path, folder: Path) -> None:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(TEMPLATE / Path(name).name, folder / name)
     copy_mathjax(folder / "_static" / "mathjax")
-    (folder / "_extra").mkdir()
+    notebooks = folder / "_extra" / "notebooks"
+    notebooks.mkdir(parents=True)
     for lesson in lessons:
-        text = nbformat.writes(clear_solutions(lesson.read()))
+        notebook = lesson.read()
+        students = nbformat.writes(make_students_version(notebook)) + "\n"
+        (notebooks / lesson.path.name).write_text(students, encoding="utf-8")
+        text = nbformat.writes(_make_page(notebook, lesson.path.name))
         text = HTML_LINK.sub(r"\1.html", text)  # Sphinx turns Markdown's links itself
         (folder / lesson.path.name).write_text(text, encoding="utf-8")
     shutil.copyfile(NOTEBOOKS / "glossary.md", folder / "glossary.md")
@@ -148,14 +185,11 @@ def write_site(lessons: Sequence[Lesson], run: Path, target: Path) -> Path:
     same bytes.
 
     Raises:
-        CourseError: ``target`` is something else; Sphinx finds a fault in a page.
+        CourseError: ``target`` is something else, or holds files that are not the site's; Sphinx
+            finds a fault in a page.
     """
-    if target.exists() and any(target.iterdir()) and not (target / MARKER).exists():
-        raise CourseError(f"{target} is no site: choose an empty folder with --output")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".site-") as work:
+    with SITE.replacing(target) as new, tempfile.TemporaryDirectory() as work:
         source = Path(work) / "source"
-        new = Path(work) / "html"
         source.mkdir()
         _stage(lessons, run, source)
         command = [sys.executable, "-m", "sphinx", "-b", "html", "-W", "--keep-going", "-q", "-N"]
@@ -170,7 +204,5 @@ def write_site(lessons: Sequence[Lesson], run: Path, target: Path) -> Path:
             first = (faults or done.stderr.splitlines() or ["no message"])[0]
             raise CourseError(f"Sphinx: {first.replace(str(source), '').lstrip('/')}")
         (new / ".buildinfo").unlink(missing_ok=True)
-        (new / MARKER).touch()
         (new / ".nojekyll").touch()  # GitHub Pages would drop folders that begin with _
-        replace_folder(new, target, (".git", "CNAME"))
     return target / "index.html"

@@ -2,7 +2,8 @@
 
 A heading begins a slide, and so does a cell of slide type ``slide``; a cell of type ``skip`` is
 left out, ``notes`` are for the speaker (key S), anything else goes on. Of a cell with the tag
-``hide-input`` only the output is shown.
+``hide-input`` only the output is shown. Every exercise is a slide, without its hint and its
+answer. What does not fit on one slide goes on to the next (`slide_layout`).
 """
 
 import re
@@ -16,8 +17,10 @@ from course_utils.errors import CourseError
 from course_utils.files import write_atomically
 from course_utils.tools.run.lessons import Lesson
 from course_utils.tools.teach.offline import copy_mathjax, copy_reveal
+from course_utils.tools.teach.sections import find_section
+from course_utils.tools.teach.slide_layout import break_full_slides
 
-__all__ = ["split_at_headings", "write_slides"]
+__all__ = ["has_outputs", "make_slides", "number_slides", "write_slides"]
 
 TEMPLATES = Path(__file__).parent
 LOCAL_LINKS = (  # to files that lie elsewhere
@@ -25,6 +28,8 @@ LOCAL_LINKS = (  # to files that lie elsewhere
     re.compile(r'<a href="(?!https?:)[^"]*">(.*?)</a>'),
 )
 HEADING = re.compile(r"^(?=#{2,3} )", re.MULTILINE)
+EXERCISE = re.compile(r"### ★")
+HINTS = re.compile(r"<details>.*?</details>", re.DOTALL)
 
 
 def _join_bare_headings(pieces: list[str]) -> list[str]:
@@ -38,33 +43,75 @@ def _join_bare_headings(pieces: list[str]) -> list[str]:
     return joined
 
 
-def split_at_headings(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """A copy in which each heading of a shown markdown cell begins a slide of its own."""
-    split = nbformat.from_dict(notebook)
-    split.cells = []
+def _split_text(source: str, section: str) -> list[str]:
+    """The pieces of a markdown cell that begins in this section, each with one heading at most.
+
+    Hints and worked answers are left out; the answers of a prediction are not.
+    """
+    for link in LOCAL_LINKS:
+        source = link.sub(r"\1", source)
+    pieces = []
+    for piece in _join_bare_headings([p for p in HEADING.split(source) if p.strip()]):
+        section = find_section(piece, section)
+        text = HINTS.sub("", piece) if section == "Exercises" else piece
+        if text.strip():
+            pieces.append(text)
+    return pieces
+
+
+def _choose_slides(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+    """The notebook's cells in pieces, each with its slide type and its cell's number, from 0."""
+    parts: list[nbformat.NotebookNode] = []
     shown = False
-    for cell in notebook.cells:
+    section = ""
+    for number, cell in enumerate(notebook.cells):
         kind = cell.metadata.get("slideshow", {}).get("slide_type", "-")
         pieces = [cell.source]
         if cell.cell_type == "markdown":
-            text = cell.source
-            for link in LOCAL_LINKS:
-                text = link.sub(r"\1", text)
-            pieces = _join_bare_headings([piece for piece in HEADING.split(text) if piece.strip()])
-        for number, piece in enumerate(pieces):
+            pieces = _split_text(cell.source, section)
+            section = find_section(cell.source, section)
+        for place, piece in enumerate(pieces):
             part = nbformat.from_dict(cell)
-            part.id = f"{cell.id}-{number}"
+            part.id = f"{cell.id}-{place}"
             part.source = piece
             part.metadata["slideshow"] = {"slide_type": kind}
-            if kind not in ("skip", "notes") and cell.cell_type == "markdown":
-                if HEADING.match(piece):
+            part.metadata["cell"] = number
+            if piece.startswith("%%writefile"):
+                part.outputs = []  # that a file was written
+            if kind != "notes" and cell.cell_type == "markdown":
+                if EXERCISE.search(piece) or (kind != "skip" and HEADING.match(piece)):
                     part.metadata.slideshow.slide_type = "slide"
-                elif len(pieces) > 1:  # the end of what the slide before was about
+                elif kind != "skip" and len(pieces) > 1:  # the end of the slide before
                     part.metadata.slideshow.slide_type = "-" if shown else "skip"
-            split.cells.append(part)
+            parts.append(part)
             if kind != "notes":
                 shown = part.metadata.slideshow.slide_type != "skip"
-    return split
+    return parts
+
+
+def make_slides(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """A copy of the notebook whose cells are as they stand on slides, with no slide too full."""
+    slides = nbformat.from_dict(notebook)
+    slides.cells = break_full_slides(_choose_slides(notebook))
+    return slides
+
+
+def number_slides(notebook: nbformat.NotebookNode) -> dict[int, list[int]]:
+    """For each cell of the lesson, from 0, the numbers of the slides it stands on, from 1."""
+    found: dict[int, list[int]] = {}
+    number = 0
+    for part in make_slides(notebook).cells:
+        kind = part.metadata.slideshow.slide_type
+        number += kind == "slide"
+        if kind not in ("skip", "notes"):
+            found.setdefault(part.metadata.cell, []).append(number)
+    return found
+
+
+def has_outputs(notebook: nbformat.NotebookNode) -> bool:
+    """Whether any code of the notebook was executed, or it has no code."""
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    return not code or any(cell.outputs for cell in code)
 
 
 def write_slides(lesson: Lesson, folder: Path) -> Path:
@@ -87,7 +134,7 @@ def write_slides(lesson: Lesson, folder: Path) -> Path:
     remover = TagRemovePreprocessor(remove_input_tags={"hide-input"}, enabled=True)
     exporter.register_preprocessor(remover, enabled=True)
     about = {"metadata": {"name": f"{lesson.name.replace('_', ' ')} ·"}}
-    page, _ = exporter.from_notebook_node(split_at_headings(notebook), resources=about)
+    page, _ = exporter.from_notebook_node(make_slides(notebook), resources=about)
     folder.mkdir(parents=True, exist_ok=True)
     copy_reveal(folder / "reveal.js")
     copy_mathjax(folder / "mathjax")

@@ -22,6 +22,7 @@ from course_utils.tools.run.lessons import find_lessons
 from course_utils.tools.teach.colab import COLAB_PACKAGES, make_colab_cell
 from course_utils.tools.teach.exercises import MANIFEST, find_exercises
 from course_utils.tools.teach.release import clear_solutions, release
+from course_utils.tools.teach.sections import find_section, is_speakers_note
 from tests.conftest import ROOT, find_notebooks
 
 WINDOW = 24  # tokens: a line or two; shorter ones are the idioms of every training loop
@@ -106,8 +107,16 @@ def test_all_else_is_as_it_was(released):
     for path in find_notebooks():
         source = nbformat.read(path, as_version=4)
         student = nbformat.read(released / "notebooks" / path.name, as_version=4)
-        assert student.metadata == source.metadata
-        for old, new in zip(source.cells, student.cells, strict=True):
+        for key in ("course", "kernelspec"):
+            assert student.metadata[key] == source.metadata[key]
+        section = ""
+        kept = [cell for cell in source.cells if not is_speakers_note(cell)]
+        for old, new in zip(kept, student.cells, strict=True):
+            section = find_section(old.source, section) if "source" in old else section
+            if "hide-input" in old.metadata.get("tags", []):
+                old.metadata["jupyter"] = {"source_hidden": True}
+            if old.cell_type == "code" and section in ("Experiment", "Verdict"):
+                old.outputs, old.execution_count = [], None
             if "nbgrader" not in old.metadata:
                 assert new == old
                 continue
@@ -120,6 +129,31 @@ def test_all_else_is_as_it_was(released):
                 assert new.source.splitlines()[0] == old.source.splitlines()[0]
             else:
                 assert new.source == old.source
+
+
+def test_a_student_sees_no_answer_before_the_prediction(released):
+    """Neither the outputs of the experiment and its verdict nor what is meant for the teacher."""
+    for path in find_notebooks():
+        student = nbformat.read(released / "notebooks" / path.name, as_version=4)
+        section, cleared = "", 0
+        for cell in student.cells:
+            if cell.cell_type == "markdown":
+                section = find_section(cell.source, section)
+                assert "For the teacher" not in cell.source
+            elif cell.cell_type == "code" and section in ("Experiment", "Verdict"):
+                assert not cell.outputs, f"{path.stem}: {cell.source[:40]}"
+                cleared += 1
+        assert cleared or path.stem.startswith("00")
+        assert any(cell.get("outputs") for cell in student.cells), "the rest keeps its outputs"
+
+
+def test_jupyter_finds_nothing_to_add(released):
+    """Without the whole description of the language a notebook is unsaved as soon as it is open."""
+    language = {"codemirror_mode", "nbconvert_exporter", "version", "file_extension", "mimetype"}
+    for path in sorted((released / "notebooks").glob("*.ipynb")):
+        student = nbformat.read(path, as_version=4)
+        assert language <= set(student.metadata.language_info)
+        nbformat.validate(student)
 
 
 def test_hidden_tests_go_too():
@@ -261,14 +295,15 @@ def test_photographs_may_be_left_out(tmp_path, monkeypatch):
 def test_nothing_of_a_released_folder_is_lost(tmp_path):
     lessons = find_lessons()[:1]
     folder = release(lessons, tmp_path / "student")
-    for name in (".git/config", "build/progress/05.json", ".venv/pyvenv.cfg"):
+    kept = (".git/config", "build/progress/05.json", ".venv/pyvenv.cfg", "notebooks/runs/1/a.json")
+    for name in (*kept, "course_utils.egg-info/PKG-INFO"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("mine")
     release(lessons, folder)
-    for name in (".git/config", "build/progress/05.json", ".venv/pyvenv.cfg"):
+    for name in kept:
         assert (folder / name).read_text() == "mine"
-    for name in ("notes.txt", "notebooks/mine/a.py", "README.md"):
-        (folder / name).parent.mkdir(exist_ok=True)
+    for name in ("notes.txt", "notebooks/mine/a.py", "README.md", "mine/runs/notes.txt"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         before = (folder / name).read_text() if (folder / name).exists() else None
         (folder / name).write_text("mine")
         with pytest.raises(CourseError, match=f"holds work .{name}"):

@@ -1,6 +1,7 @@
 """Seminar plans: what fits, by importance, with measured times."""
 
 import json
+import math
 
 import pytest
 
@@ -14,6 +15,7 @@ from course_utils.tools.teach.seminars import (
     read_cell_times,
     split_sections,
 )
+from course_utils.tools.teach.slides import make_slides
 
 LESSONS = [lesson for lesson in find_lessons() if lesson.name[:2] not in ("00", "90")]
 
@@ -26,7 +28,8 @@ def test_sections_by_importance_as_long_as_they_fit():
         Section("Verdict", 9, 9, 3, 0),
         Section("★", 10, 12, 5, 0),
     ]
-    assert choose_sections(sections, 5) == [sections[0], sections[3]]
+    assert choose_sections(sections, 5) == [sections[0]], "15 % of the minutes are kept free"
+    assert choose_sections(sections, 6) == [sections[0], sections[3]]
     assert choose_sections(sections, 12) == [sections[0], sections[3], sections[4]]
     assert choose_sections(sections, 100) == sections
     assert sections[2].minutes == 31
@@ -45,10 +48,41 @@ def test_every_cell_is_in_one_section(lesson):
     assert [title for title in titles if "★" in title] == ["★", "★★", "★★★"]
     for minutes in (45, 90):
         chosen = choose_sections(sections, minutes)
-        assert sum(section.minutes for section in chosen) <= minutes
+        assert sum(section.minutes for section in chosen) <= 0.85 * minutes
         assert {"Question", "Idea", "Verdict"} <= {section.title for section in chosen}
+    times = {section.title: section.talk_min for section in sections}
+    assert times["Question"] >= 2, "everybody makes a prediction"
+    assert times["Set-up"] == 0.5
+    numbers = [number for section in sections for number in section.slides]
+    slides = [c.metadata.slideshow.slide_type for c in make_slides(lesson.read()).cells]
+    assert sorted(set(numbers)) == list(range(1, slides.count("slide") + 1))
     # the estimate is near what the lesson promises a student, who reads faster than one speaks
     assert 0.7 < sum(s.talk_min for s in sections) / lesson.minutes < 1.8
+
+
+def test_a_plan_names_slides_and_skips_what_takes_no_time():
+    lesson = next(lesson for lesson in LESSONS if lesson.name == "05_mixup")
+    cells_s = [0.001] * len(lesson.read().cells)
+    plan = format_plan(lesson, cells_s, 20)
+    rows = {row.split(" | ")[0]: row.split(" | ") for row in plan.splitlines()}
+    assert rows["| Title"][2] == "1"
+    assert rows["| Set-up"][2] == "–"
+    assert rows["| ★★★"][-1] == "skip |", "a student's answer is not written yet: it is not run"
+    assert "run without a word" not in plan
+    assert "run without a word" in format_plan(lesson, [6.0] * len(cells_s), 20)
+
+
+@pytest.mark.parametrize("time_s", ["x", None, math.nan, math.inf, -1])
+def test_damaged_times_are_said(school, time_s):
+    """Cases d21 and d22."""
+    school.write("01_one", "1")
+    run_lessons(school.lessons, school.plan(), school.console, execute=school.execute)
+    path = school.build / "smoke" / "course.json"
+    course = json.loads(path.read_text())
+    course["lessons"][0]["cells_s"] = [1.0, time_s]
+    path.write_text(json.dumps(course))
+    with pytest.raises(CourseError, match=r"course\.json is damaged .*: run it: course run 01"):
+        read_cell_times(path, school.lessons[0])
 
 
 def test_the_times_are_those_of_the_run(school):

@@ -1,5 +1,7 @@
 """The site: the same bytes twice, no broken link, nothing from elsewhere, no solution."""
 
+import html
+import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -8,10 +10,14 @@ from urllib.parse import unquote
 import nbformat
 import pytest
 
+from course_utils.claims import CLAIM_MIME
 from course_utils.errors import CourseError
 from course_utils.tools.run.lessons import find_lessons
 from course_utils.tools.run.runner import run_lessons
+from course_utils.tools.teach import site as site_module
+from course_utils.tools.teach.release import make_students_version
 from course_utils.tools.teach.site import write_site
+from tests.tools.conftest import write_lesson
 
 LESSONS = find_lessons()
 
@@ -105,6 +111,82 @@ def test_claims_stand_on_their_page(site):
     assert "the loss of the soft targets is the interpolated loss" in text
 
 
+HOSTILE = {
+    "tag": "<script>alert(1)</script>",
+    "paragraph": "</td></table><p><script>alert(1)</script>",
+    "comment": "<!-- <script>alert(1)</script>",
+    "entity": "&lt;script&gt;alert(1)&lt;/script&gt; &#60;script&#62;",
+    "escaped": "\\<script>alert(1)</script>\\",
+    "link": "[click](javascript:alert(1)) <javascript:alert(1)>",
+    "picture": "![x](http://evil.example/x.png)",
+    "role": "{raw}`html <script>alert(1)</script>` {doc}`/etc/passwd`",
+    "code": "`<script>alert(1)</script>`",
+    "table": "a | b \\| c",
+    "formula": "$\\href{javascript:alert(1)}{x}$ $$y$$",
+    "lines": "one\ntwo\n\n# three\n\n```{raw} html\n<script>alert(1)</script>\n```",
+}
+
+
+def write_small_site(lessons, run, folder):
+    """A site of lessons that are not the course's, with a glossary that links none of them."""
+    (folder / "glossary.md").write_text("# Glossary\n", encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(site_module, "NOTEBOOKS", folder)
+        return write_site(lessons, run, folder / "site").parent
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """A site of lessons whose questions, seams and claims are attacks; each has its own lesson."""
+    folder = tmp_path_factory.mktemp("hostile")
+    path = write_lesson(folder / "notebooks", "00_start_here")
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells.insert(0, nbformat.v4.new_markdown_cell("# 00 · Start here"))
+    nbformat.write(notebook, path)
+    for number, (name, text) in enumerate(HOSTILE.items(), 1):
+        about = {"question": text, "seam": text}
+        path = write_lesson(folder / "notebooks", f"{number:02}_{name}", "1", **about)
+        notebook = nbformat.read(path, as_version=4)
+        notebook.cells.insert(0, nbformat.v4.new_markdown_cell(f"# {number:02} · {name}"))
+        for kind, value in (("identity", text), (text, 1.0)):
+            record = {"text": text, "kind": kind, "holds": True, "value": value}
+            output = nbformat.v4.new_output("display_data", {CLAIM_MIME: record})
+            notebook.cells[-1].outputs.append(output)
+        nbformat.write(notebook, path)
+    lessons = find_lessons(folder / "notebooks")
+    return write_small_site(lessons, folder / "no_run", folder)
+
+
+@pytest.mark.parametrize("page", ["index", "claims"])
+def test_texts_of_lessons_are_shown_and_do_nothing(hostile, page):
+    """Cases o01 and V31."""
+    text = (hostile / f"{page}.html").read_text(encoding="utf-8")
+    article = text[text.index("<article") : text.index("</article>")]
+    found = Page(article)
+    assert not re.search(r"<script|<!--|<p><p>|problematic|class=\"math", article)
+    assert not [link for link in found.links if "javascript:" in link.lower()]
+    assert not [address for address in found.loaded if "evil" in address]
+    cells = re.findall(r"<td>(.*?)</td>", article, re.DOTALL)
+    shown = [html.unescape(re.sub(r"<[^>]+>", "", cell)).strip() for cell in cells]
+    plain = str.maketrans({**dict.fromkeys("\"'“”‘’"), "–": "--", "—": "---", "…": "..."})
+    texts = [cell.translate(plain) for cell in shown]  # Sphinx sets quotation marks and dashes
+    for attack in HOSTILE.values():
+        assert " ".join(attack.split()).translate(plain) in texts
+
+
+def test_every_lesson_leads_to_the_students_notebook(site, pages):
+    for lesson in LESSONS:
+        assert f"notebooks/{lesson.path.name}" in pages[f"{lesson.name}.html"].links
+        notebook = nbformat.read(site / "notebooks" / lesson.path.name, as_version=4)
+        assert notebook == make_students_version(lesson.read())
+
+
+def test_what_is_for_the_teacher_is_not_on_the_site(site, pages):
+    for lesson in LESSONS:
+        assert "For the teacher" not in (site / f"{lesson.name}.html").read_text(encoding="utf-8")
+    assert "For the teacher" in LESSONS[1].path.read_text(encoding="utf-8")
+
+
 def test_a_run_brings_its_report_and_the_seminars(school, tmp_path):
     school.write("01_one", "from course_utils.claims import claim\nclaim('one', True)")
     run_lessons(school.lessons, school.plan(), school.console)
@@ -112,6 +194,25 @@ def test_a_run_brings_its_report_and_the_seminars(school, tmp_path):
     assert "01_one" in (site / "run.html").read_text(encoding="utf-8")
     seminars = (site / "seminars.html").read_text(encoding="utf-8")
     assert "No plan: course.json has no times of 05_mixup" in seminars
+    assert seminars.count("no plan</p></td>") == 2 * len(LESSONS), "the table at the top"
+
+
+def test_the_seminars_begin_with_what_fits(school, tmp_path):
+    title = "# 00 · One\n\n" + "word " * 110
+    path = school.write("00_start_here", "1")
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells.insert(0, nbformat.v4.new_markdown_cell(title))
+    idea = nbformat.v4.new_markdown_cell("## Idea\n\n" + "word " * 110 * 45)
+    notebook.cells.insert(1, idea)
+    nbformat.write(notebook, path)
+    run_lessons(school.lessons, school.plan(), school.console, execute=school.execute)
+    course = school.build / "smoke" / "course.json"
+    content = json.loads(course.read_text(encoding="utf-8"))
+    content["lessons"][0]["cells_s"] = [0.0] * len(notebook.cells)
+    course.write_text(json.dumps(content), encoding="utf-8")
+    site = write_small_site(school.lessons, course.parent, tmp_path)
+    seminars = (site / "seminars.html").read_text(encoding="utf-8")
+    assert re.search(r"<p>without Idea</p></td>\s*<td><p>all of it</p>", seminars)
 
 
 def test_another_folder_is_not_overwritten(tmp_path):

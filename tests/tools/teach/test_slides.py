@@ -1,13 +1,15 @@
 """Which cells become slides; how they look is a matter of tests/browser."""
 
 import re
+from itertools import pairwise
 
 import nbformat
 import pytest
 
 from course_utils.errors import CourseError
 from course_utils.tools.run.lessons import find_lessons
-from course_utils.tools.teach.slides import split_at_headings, write_slides
+from course_utils.tools.teach import commands
+from course_utils.tools.teach.slides import has_outputs, make_slides, number_slides, write_slides
 from tests.tools.conftest import write_lesson
 
 
@@ -22,7 +24,7 @@ def make(*cells):
 
 
 def read_slides(notebook):
-    return [(c.metadata.slideshow.slide_type, c.source) for c in split_at_headings(notebook).cells]
+    return [(c.metadata.slideshow.slide_type, c.source) for c in make_slides(notebook).cells]
 
 
 def test_a_heading_begins_a_slide():
@@ -51,12 +53,105 @@ def test_links_to_files_elsewhere_become_text():
 
 @pytest.mark.parametrize("lesson", find_lessons(), ids=lambda lesson: lesson.name)
 def test_every_lesson_has_slides_and_none_shows_a_solution(lesson):
-    cells = split_at_headings(lesson.read()).cells
+    cells = make_slides(lesson.read()).cells
     kinds = [cell.metadata.slideshow.slide_type for cell in cells]
     assert kinds[0] == "slide"
-    assert 10 <= kinds.count("slide") <= 40
+    assert 10 <= kinds.count("slide") <= 50
     for cell, kind in zip(cells, kinds, strict=True):
         assert kind == "skip" or "nbgrader" not in cell.metadata
+
+
+def test_every_exercise_is_a_slide_without_its_hint_and_its_answer():
+    exercise = (
+        "### ★ Exercise 1: f (5 minutes)\n\nWrite f.\n\n<details><summary>Hint</summary>h</details>"
+    )
+    answer = "<details><summary>Worked answer</summary>a</details>"
+    notebook = make(
+        ("slide", "## Question\n<details><summary>A. yes</summary>seen</details>"),
+        ("skip", f"## Exercises\n\nDo one.\n\n{exercise}"),
+        ("skip", f"{answer}\n\n### ★★ Exercise 2: g (5 minutes)\n\nWrite g."),
+        ("slide", f"{answer}\n\n## Recap and sources\nthat"),
+    )
+    shown = [text for kind, text in read_slides(notebook) if kind != "skip"]
+    assert [text.split("\n")[0] for text in shown] == [
+        "## Question",
+        "### ★ Exercise 1: f (5 minutes)",
+        "### ★★ Exercise 2: g (5 minutes)",
+        "## Recap and sources",
+    ]
+    assert "<details>" in shown[0]
+    assert not any("<details>" in text for text in shown[1:])
+
+
+def make_code(lines, *outputs):
+    cell = nbformat.v4.new_code_cell("\n".join(lines))
+    cell.outputs = [nbformat.v4.new_output("stream", text=text) for text in outputs]
+    return cell
+
+
+def test_what_does_not_fit_goes_on_to_the_next_slide():
+    notebook = make(("slide", "## A\none"))
+    notebook.cells.append(make_code([f"x{i} = {i}" for i in range(20)], "seen\n" * 20))
+    notebook.cells.append(make_code(["def f():", *["    pass"] * 20, "", *["y = 1"] * 16]))
+    cells = make_slides(notebook).cells
+    kinds = [cell.metadata.slideshow.slide_type for cell in cells]
+    assert kinds == ["slide", "-", "slide", "slide", "slide"]
+    assert [len(cell.get("outputs", [])) for cell in cells] == [0, 0, 1, 0, 0]
+    assert "hide-input" in cells[2].metadata.tags
+    assert cells[3].source.splitlines()[-1] == "    pass", "code is broken between statements"
+    assert len({cell.id for cell in cells}) == len(cells)
+    assert number_slides(notebook) == {0: [1], 1: [1, 2], 2: [3, 4]}
+
+
+def test_a_long_text_and_a_long_print_are_broken_too():
+    notebook = make(("slide", "## A\n\n" + "\n\n".join(["a sentence"] * 30)))
+    notebook.cells.append(make_code(["print()"], "line\n" * 60))
+    cells = make_slides(notebook).cells
+    assert [cell.metadata.slideshow.slide_type for cell in cells].count("slide") >= 5
+    texts = [cell.source for cell in cells if cell.cell_type == "markdown"]
+    assert "\n\n".join(texts) == notebook.cells[0].source
+    printed = [output.text for cell in cells for output in cell.get("outputs", [])]
+    assert "".join(printed) == "line\n" * 60
+
+
+def test_a_cell_of_any_length_is_broken():
+    source = [f"x{i} = {i}" for i in range(200)]
+    notebook = make(("slide", "## A\none"))
+    notebook.cells.append(make_code(source))
+    pieces = [cell.source for cell in make_slides(notebook).cells if cell.cell_type == "code"]
+    assert "\n".join(pieces).splitlines() == source
+    assert max(piece.count("\n") + 1 for piece in pieces) <= 25
+    assert len(pieces) <= 10
+
+
+def test_a_damaged_picture_is_left_to_the_browser():
+    notebook = make(("slide", "## A\none"))
+    for data in ("AAAA", "no base64 at all!", ""):
+        cell = make_code(["plot()"])
+        cell.outputs = [nbformat.v4.new_output("display_data", {"image/png": data})]
+        notebook.cells.append(cell)
+    assert len([cell for cell in make_slides(notebook).cells if cell.get("outputs")]) == 3
+
+
+@pytest.mark.parametrize("lesson", find_lessons(), ids=lambda lesson: lesson.name)
+def test_every_lesson_has_speakers_notes(lesson):
+    """For the prediction's answer, what to ask, and a common misconception; a slide for each."""
+    kinds = [cell.metadata.slideshow.slide_type for cell in make_slides(lesson.read()).cells]
+    assert kinds.count("notes") >= 2
+    for before, kind in pairwise(kinds):
+        assert kind != "notes" or before != "skip", "nobody speaks to a slide that is not shown"
+
+
+def test_a_lesson_without_outputs_is_said(tmp_path, monkeypatch, capsys):
+    path = write_lesson(tmp_path, "01_bare", "x = 1")
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells[0].metadata["slideshow"] = {"slide_type": "slide"}
+    nbformat.write(notebook, path)
+    assert not has_outputs(notebook)
+    lessons = find_lessons(tmp_path)
+    monkeypatch.setattr(commands, "find_lessons", lambda: lessons)
+    commands.slides(["01"], tmp_path / "slides")
+    assert "course run 01 --profile quick --force --store" in capsys.readouterr().out
 
 
 def test_the_page_loads_nothing_from_elsewhere(tmp_path):

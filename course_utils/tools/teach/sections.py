@@ -1,0 +1,17 @@
+"""The sections of a lesson, and the cells in them that only the teacher sees."""
+
+import re
+
+import nbformat
+
+__all__ = ["find_section", "is_speakers_note"]
+
+
+def find_section(text: str, before: str) -> str:
+    """The title of the section below the Markdown ``text``; without a heading it is ``before``."""
+    return [before, *re.findall(r"^## (.+)$", text, re.MULTILINE)][-1]
+
+
+def is_speakers_note(cell: nbformat.NotebookNode) -> bool:
+    """Whether the cell is for who teaches: of Jupyter's slide type ``notes``."""
+    return cell.metadata.get("slideshow", {}).get("slide_type") == "notes"
