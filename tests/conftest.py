@@ -27,10 +27,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--newest", action="store_true", help=text)
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "faults: slow tests of kills, full disks and sandboxes")
-
-
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "notebook_path" in metafunc.fixturenames:
         paths = find_notebooks()
