@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import psutil
@@ -13,11 +12,9 @@ import pytest
 from rich.console import Console
 
 from course_utils.tools.interrupts import ending_on_interrupt, heed_signals
-from tests.tools.conftest import START_LIMIT_S
+from tests.tools.conftest import START_LIMIT_S, begin, wait_for
 
 ALL = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
-# a process that was started in the background ignores interrupts, and so do its children
-HEED = "import signal; [signal.signal(n, signal.SIG_DFL) for n in (1, 2, 15)]\n"
 
 
 @pytest.fixture
@@ -83,26 +80,15 @@ with ending_on_interrupt(Console(), "course: interrupted; all is well"):
 @pytest.mark.parametrize("number", ALL)  # g03 to g06, g11, g12
 def test_a_signal_leaves_no_process_and_no_folder(tmp_path, temporary, number):
     begun = tmp_path / "begun"
-    code = HEED + WORK.format(begun=str(begun))
-    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
-    wait_for(begun.exists)
-    wait_for(begun.read_text)
-    children = [int(word) for word in begun.read_text().split()]
-    process.send_signal(number)
-    _, error = process.communicate(timeout=60)
-    assert (process.returncode, error.strip()) == (
-        128 + number,
-        "course: interrupted; all is well",
-    )
+    with begin(WORK.format(begun=str(begun))) as process:
+        wait_for(lambda: begun.exists() and begun.read_text())
+        children = [int(word) for word in begun.read_text().split()]
+        process.send_signal(number)
+        _, error = process.communicate(timeout=START_LIMIT_S)
+    sentence = "course: interrupted; all is well"
+    assert (process.returncode, error.strip()) == (128 + number, sentence)
     wait_for(lambda: not any(map(psutil.pid_exists, children)))
     assert list(temporary.iterdir()) == []
-
-
-def wait_for(condition):
-    deadline = time.monotonic() + START_LIMIT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.mark.faults
@@ -114,15 +100,10 @@ def test_a_signal_while_the_command_imports_is_one_sentence(tmp_path, number):  
         f"import pathlib, time\npathlib.Path({str(begun)!r}).touch()\ntime.sleep(300)\n"
     )
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    process = subprocess.Popen(
-        [sys.executable, "-c", f"{HEED}from course_utils.tools.start import main; main()"],
-        env=os.environ | {"PYTHONPATH": path},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    wait_for(begun.exists)
-    process.send_signal(number)
-    _, error = process.communicate(timeout=60)
+    with begin("from course_utils.tools.start import main; main()", PYTHONPATH=path) as process:
+        wait_for(begun.exists)
+        process.send_signal(number)
+        _, error = process.communicate(timeout=START_LIMIT_S)
     assert (process.returncode, error.strip()) == (128 + number, "course: interrupted")
 
 
@@ -131,7 +112,7 @@ def test_a_signal_while_the_command_imports_is_one_sentence(tmp_path, number):  
 def test_a_signal_while_a_lesson_runs_leaves_nothing(school, tmp_path, temporary, number):
     school.write("01_one", "import time; time.sleep(300)")
     script = (
-        f"{HEED}import sys\n"
+        "import sys\n"
         "from pathlib import Path\n"
         "from course_utils.tools import cli\n"
         "from tests.tools.conftest import find_lessons\n"
@@ -139,17 +120,11 @@ def test_a_signal_while_a_lesson_runs_leaves_nothing(school, tmp_path, temporary
         f"sys.argv = ['course', 'run', '--profile', 'smoke', '--build', {str(school.build)!r}]\n"
         "cli.main()\n"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", script],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parents[2],
-    )
-    wait_for((school.build / "smoke" / ".01_one.ipynb").exists)
-    kernels = psutil.Process(process.pid).children(recursive=True)
-    process.send_signal(number)
-    _, error = process.communicate(timeout=60)
+    with begin(script) as process:
+        wait_for((school.build / "smoke" / ".01_one.ipynb").exists)
+        kernels = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(number)
+        _, error = process.communicate(timeout=START_LIMIT_S)
     sentence = "course: interrupted; finished lessons are kept, run again to go on"
     assert (process.returncode, error.strip()) == (128 + number, sentence)
     assert not psutil.wait_procs(kernels, timeout=20)[1]

@@ -1,11 +1,14 @@
 """Small lessons, and an execution of lessons that starts no kernel."""
 
+import os
 import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import nbformat
@@ -16,31 +19,49 @@ from rich.console import Console
 
 from course_utils import results
 from course_utils.config import load_config
-from course_utils.files import write_atomically
+from course_utils.files import ROOT, write_atomically
 from course_utils.results import LessonResult
 from course_utils.tools import cli
 from course_utils.tools.run import runner
 from course_utils.tools.run.lessons import find_lessons
 from course_utils.tools.run.plan import Plan
 
-START_LIMIT_S = 90  # a guard against a hang, not a measurement
+START_LIMIT_S = 300  # a guard against a hang, not a measurement: other work may run beside
+# a process that was started in the background ignores interrupts, and so do its children
+HEED = "import signal; [signal.signal(n, signal.SIG_DFL) for n in (1, 2, 15)]\n"
 ABOUT = {"question": "?", "technique": "t", "seam": "s", "minutes": 1, "budget_s": 10}
 
 
 def interrupt(script: str, begun: Path) -> tuple[int, str]:
     """Run Python code, interrupt it when ``begun`` exists: its exit code and its stderr."""
-    # a process that was started in the background ignores interrupts, and so do its children
-    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
-    command = [sys.executable, "-c", heed + script]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    with begin(script) as process:
+        wait_for(begun.exists)
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=START_LIMIT_S)
+    return process.returncode, error.strip()
+
+
+@contextmanager
+def begin(script: str, **variables: str) -> Iterator[subprocess.Popen]:
+    """A process that runs Python code and heeds signals; it ends with the context at the latest."""
+    command = [sys.executable, "-c", HEED + script]
+    environment = os.environ | variables
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    """Wait until a condition holds."""
     deadline = time.monotonic() + START_LIMIT_S
-    while not begun.exists():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    time.sleep(1)
-    process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=60)
-    return process.returncode, error.strip()
 
 
 def write_lesson(
