@@ -87,6 +87,11 @@ TARGET_FAULTS: Sequence[tuple[str, Mix]] = (
 # fmt: on
 
 
+def _with_target_faults(oracle: Callable) -> Faults:
+    """Wrong answers that are the oracle but for what they make of the targets."""
+    return [(why, partial(oracle, mix_targets=mix)) for why, mix in TARGET_FAULTS]
+
+
 def _mix_each(
     images: Tensor,
     targets: Tensor,
@@ -109,7 +114,7 @@ EACH_FAULTS: Faults = (
              mix_images=lambda first, partners, lam: _mix(first, partners, lam.flatten()))),
     ("λ and 1 − λ are swapped in the images: λ belongs to the first image.",
      partial(_mix_each, mix_images=lambda first, partners, lam: _mix(partners, first, lam))),
-    *((why, partial(_mix_each, mix_targets=mix)) for why, mix in TARGET_FAULTS),
+    *_with_target_faults(_mix_each),
 )
 # fmt: on
 
@@ -158,7 +163,7 @@ def _cut_mix(
 CUT_FAULTS: Faults = (
     ("λ comes from the box as drawn: over the border less is pasted, count that.",
      partial(_cut_mix, measure=lambda inside, box: box[2] * box[3] / inside.numel())),
-    *((why, partial(_cut_mix, mix_targets=mix)) for why, mix in TARGET_FAULTS),
+    *_with_target_faults(_cut_mix),
 )
 # fmt: on
 
