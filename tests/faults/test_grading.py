@@ -15,7 +15,7 @@ import pytest
 
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
-from course_utils.tools.teach import sandbox, supervise
+from course_utils.tools.teach import kernel, sandbox, supervise
 from course_utils.tools.teach.check import Limits, Result, read_submission
 from course_utils.tools.teach.exercises import find_exercises
 from course_utils.tools.teach.grade import Graded, grade_submissions
@@ -379,6 +379,17 @@ def test_a_whole_notebook_has_a_limit_of_time(tmp_path, monkeypatch):
     check = Supervisor(False)
     [entry] = grade_submissions(tmp_path / "submitted", [LESSON], limits, check, root=tmp_path)
     assert entry.results[1].message == "Not checked: the notebook took longer than 30 s altogether."
+
+
+@pytest.mark.faults
+def test_a_machine_that_is_too_busy_is_said(tmp_path, monkeypatch):
+    """It is not a loop of the student's."""
+    monkeypatch.setattr(kernel, "STARTING_S", 30)
+    slow = kernel.LimitedKernel(
+        "import time; time.sleep(99)", str(tmp_path), time_s=9, memory_gib=6
+    )
+    with slow, pytest.raises(CourseError, match="longer than 30 s, so try again when less runs"):
+        slow.execute("1")
 
 
 def test_messages_that_an_answer_writes_itself_are_read_with_suspicion(tmp_path):
