@@ -97,6 +97,8 @@ class LimitedKernel:
         for cell in self._prelude:
             if problem := self._execute(cell, STARTING_S):
                 self._stop()
+                if problem.startswith(TOO_LONG):
+                    problem = f"they took longer than {STARTING_S} s, so try again when less runs"
                 raise CourseError(f"the imports of the lesson do not run here: {problem}")
         for cell in list(self._ran):
             if self._execute(cell, self.time_s):  # it did pass, once

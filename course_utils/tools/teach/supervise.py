@@ -75,8 +75,8 @@ class Supervisor:
 
 
 def _add_up(limits: Limits, lesson: LessonExercises) -> float:
-    """The seconds that one notebook gets: each answer and each check its time, and a start."""
-    return STARTING_S + 2 * limits.time_s * len(lesson.exercises)
+    """The seconds that one notebook gets: its answers and checks their time, and two starts."""
+    return 2 * STARTING_S + 2 * limits.time_s * len(lesson.exercises)
 
 
 def _run(course: Path, work: Path, time_s: float, sandbox: bool) -> str:
