@@ -15,7 +15,7 @@ from tests.browser.conftest import CONTRAST, LEAST_CONTRAST
 from tests.exercises.test_exercises import read_exercises
 
 RUN_LIMIT_MS = 240_000  # guards against a hang, not measurements
-CELL_LIMIT_MS = 60_000
+CELL_LIMIT_MS = 240_000
 # JupyterLab's own: asked of a page that closes, or of a kernel that is just being restarted
 HARMLESS = re.compile(
     r"ERR_ABORTED|terminals|net::ERR_CONNECTION_REFUSED|debugger state|Canceled future"
