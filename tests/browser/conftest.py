@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from tests.conftest import ROOT
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-START_LIMIT_S = 120  # a guard against a hang, not a measurement
+START_LIMIT_S = 300  # a guard against a hang, not a measurement
 LEAST_CONTRAST = 4.5  # of text, by the Web Content Accessibility Guidelines
 # of an element's text and what is behind it
 CONTRAST = """element => { const canvas = document.createElement('canvas').getContext('2d');
@@ -72,6 +72,7 @@ def open_page(browser):
         context = browser.new_context(viewport={"width": width, "height": height}, **options)
         contexts.append(context)
         page = context.new_page()
+        page.set_default_timeout(START_LIMIT_S * 1000)
         watch = Watch(page, own)
         page.goto(url)
         return page, watch

@@ -28,8 +28,10 @@ MEASURE = """code => { const slide = Reveal.getCurrentSlide(), scale = Number(sl
     room: images.map(x => x.naturalWidth / x.naturalHeight)}; }"""
 CUT_OFF = """() => [...document.querySelectorAll('.cell_output pre')]
   .filter(x => x.scrollWidth > x.clientWidth + 1).map(x => x.innerText.slice(0, 60))"""
-OVER_THE_EDGE = """() => [...document.querySelectorAll('article mjx-container')]
-  .filter(x => x.getBoundingClientRect().right > innerWidth + 1).length"""
+OVER_THE_EDGE = """() => [...document.querySelectorAll('article mjx-container')].filter(x => {
+  const right = part => part.getBoundingClientRect().right > innerWidth + 1;
+  const scrolls = getComputedStyle(x).overflowX !== 'visible' && !right(x);
+  return right(x.querySelector('mjx-math')) && !scrolls; }).length"""
 BOTTOM = "Reveal.getCurrentSlide().querySelector('.fit').getBoundingClientRect().bottom"
 PHONE, DESKTOP = (390, 844), (1300, 900)
 PAGES = ("index", "glossary", "claims", *(lesson.name for lesson in LESSONS))
