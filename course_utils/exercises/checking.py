@@ -1,10 +1,13 @@
 """What all checks share: how they call a student's function, how they pass and how they fail."""
 
 import html
-from collections.abc import Callable, Iterable, Sequence
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import update_wrapper
 from typing import Any, NoReturn, TypeVar
 
+import numpy as np
 import torch
 from IPython.display import display
 from torch import Tensor
@@ -22,6 +25,7 @@ __all__ = [
 ]
 
 MARK_STYLE = f"background:{GREEN};color:#ffffff;border-radius:3px;padding:0 0.3em"  # as claims
+SEED = 0  # of every check: the same answer gets the same mark each time
 Answer = Callable[..., Any]
 # Each: the sentence, or a part of it, that names a fault, and a wrong answer that has it.
 Faults = Sequence[tuple[str, Answer]]
@@ -93,6 +97,21 @@ def _as_tensor(value: Any) -> Tensor:
     return torch.as_tensor(value, dtype=torch.float64).detach()
 
 
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Seed Python, NumPy and PyTorch (CPU) inside, and put their states back afterwards."""
+    state, numpy_state = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        random.seed(seed)
+        np.random.seed(seed)
+        torch.default_generator.manual_seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(state)
+            np.random.set_state(numpy_state)
+
+
 class _Passed:
     """What a notebook shows of a solved exercise: as visible as a claim that holds."""
 
@@ -110,8 +129,9 @@ class _Passed:
 class ExerciseCheck:
     """A check of one exercise: ``check(answer)`` prints that it passed or raises `CheckFailed`.
 
-    A missing or a crashing answer fails in one sentence too. ``faults`` are wrong answers that
-    the check knows, each with the sentence that it gets, or a part of it.
+    A missing or a crashing answer fails in one sentence too. All random numbers are drawn with
+    the seed `SEED`, and the notebook's own random state stays as it was. ``faults`` are wrong
+    answers that the check knows, each with the sentence that it gets, or a part of it.
     """
 
     def __init__(self, check: Callable[[Answer], None], faults: Faults = ()) -> None:
@@ -122,7 +142,8 @@ class ExerciseCheck:
     def __call__(self, answer: Answer) -> None:
         name = getattr(answer, "__name__", "the answer")
         try:
-            self.check(answer)
+            with _seeded(SEED):
+                self.check(answer)
         except CheckFailed:
             raise
         except Exception as error:

@@ -11,16 +11,19 @@ import ast
 import contextlib
 import io
 import itertools
+import random
 import re
 import tokenize
 from collections import Counter, defaultdict
 from importlib import import_module
 
 import nbformat
+import numpy as np
 import pytest
 import torch
 from nbgrader.preprocessors import ClearSolutions
 
+from course_utils.exercises import checking
 from course_utils.exercises.checking import CheckFailed, ExerciseCheck
 from tests.conftest import find_notebooks
 
@@ -72,17 +75,30 @@ def find_check(imports, source, check):
     return eval(ast.unparse(called), namespace)
 
 
-def seed():
-    """Seed torch, three times as nothing may pass or fail by luck: once around each run.
+@contextlib.contextmanager
+def keep_random_state(seed):
+    """In place of the checks' own seeding: what was drawn can be seen afterwards."""
+    torch.manual_seed(seed)
+    yield
+
+
+@pytest.fixture
+def seeds(monkeypatch):
+    """A function that yields three seeds of the checks: nothing may pass or fail by luck.
 
     Where the run drew no random number of torch, another seed would change nothing.
     """
-    for number in range(3):
-        torch.manual_seed(number)
-        before = torch.get_rng_state()
-        yield number
-        if before.equal(torch.get_rng_state()):
-            return
+    monkeypatch.setattr(checking, "_seeded", keep_random_state)
+
+    def draw():
+        for number in range(3):
+            monkeypatch.setattr(checking, "SEED", number)
+            yield number
+            after = torch.get_rng_state()
+            if after.equal(torch.manual_seed(number).get_state()):
+                return
+
+    return draw
 
 
 def normalise(source):
@@ -130,8 +146,8 @@ def _note_run(request):
 
 
 @pytest.mark.parametrize(("path", "grade_id", "cell", "check"), EXERCISES)
-def test_solution_passes(path, grade_id, cell, check):
-    for _ in seed():
+def test_solution_passes(path, grade_id, cell, check, seeds):
+    for _ in seeds():
         assert "passed" in answer(read_exercises(path)[0], cell.source, check)
     PROVED[path.stem, grade_id]["solution"] += 1
 
@@ -147,9 +163,9 @@ def test_stub_fails(path, grade_id, cell, check):
 
 @pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")  # a planted fault
 @pytest.mark.parametrize(("path", "grade_id", "cell", "check"), EXERCISES)
-def test_wrong_answers_fail_and_are_told_why(path, grade_id, cell, check):
+def test_wrong_answers_fail_and_are_told_why(path, grade_id, cell, check, seeds):
     for source, sentence in load_answers(path).WRONG_ANSWERS[grade_id]:
-        for _ in seed():
+        for _ in seeds():
             with pytest.raises(CheckFailed, match=sentence) as found:
                 answer(read_exercises(path)[0], source, check)
             assert "\n" not in str(found.value)
@@ -157,23 +173,23 @@ def test_wrong_answers_fail_and_are_told_why(path, grade_id, cell, check):
 
 
 @pytest.mark.parametrize(("path", "grade_id", "cell", "check"), EXERCISES)
-def test_faults_that_the_check_knows_are_told(path, grade_id, cell, check):
+def test_faults_that_the_check_knows_are_told(path, grade_id, cell, check, seeds):
     found = find_check(read_exercises(path)[0], cell.source, check)
     assert isinstance(found, ExerciseCheck)
     for sentence, fault in found.faults:
-        for _ in seed():
+        for _ in seeds():
             with pytest.raises(CheckFailed, match=re.escape(sentence)):
                 found(fault)
         PROVED[path.stem, grade_id]["wrong"] += 1
 
 
 @pytest.mark.parametrize(("path", "grade_id", "cell", "check"), EXERCISES)
-def test_other_right_answers_pass(path, grade_id, cell, check):
+def test_other_right_answers_pass(path, grade_id, cell, check, seeds):
     """A check compares what an answer does, not how it is written."""
     others = load_answers(path).OTHER_RIGHT_ANSWERS[grade_id]
     assert len({normalise(source) for source in (cell.source, *others)}) == 1 + len(others)
     for source in others:
-        for _ in seed():
+        for _ in seeds():
             assert "passed" in answer(read_exercises(path)[0], source, check)
         PROVED[path.stem, grade_id]["other"] += 1
 
@@ -187,6 +203,29 @@ def test_lesson_has_three_exercises_and_one_finds_bugs(path):
     assert "find the bug" in text.lower()
     answers = load_answers(path)
     assert set(answers.WRONG_ANSWERS) == set(answers.OTHER_RIGHT_ANSWERS) == exercises
+
+
+def draw_numbers():
+    return random.random(), np.random.rand(), torch.rand(()).item()
+
+
+def test_checks_draw_the_same_numbers_always_and_leave_the_random_state():
+    drawn = []
+
+    def fail_by_luck(answer):
+        drawn.append(draw_numbers())
+        raise CheckFailed("no")
+
+    for number in range(2):
+        random.seed(number)
+        np.random.seed(number)
+        torch.manual_seed(number)
+        with checking._seeded(number):
+            expected = draw_numbers()
+        with pytest.raises(CheckFailed, match="no"):
+            ExerciseCheck(fail_by_luck)(None)
+        assert draw_numbers() == expected
+    assert drawn[0] == drawn[1]
 
 
 def test_renaming_does_not_make_another_answer():
