@@ -3,7 +3,6 @@
 import dataclasses
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from course_utils.errors import CourseError
@@ -126,7 +125,7 @@ def load_config(
     default = config.dataset if profile == "full" else default or config.dataset
     dataset = dataset or os.environ.get("COURSE_DATASET") or default
     if dataset.startswith("~"):  # in `--dataset=~/mine` the shell leaves it as it is
-        dataset = str(Path(dataset).expanduser())
+        dataset = os.path.expanduser(dataset)
     return config.replace(
         dataset=dataset,
         first_seed=int(seed),

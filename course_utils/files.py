@@ -11,7 +11,11 @@ ROOT = Path(__file__).resolve().parents[1]  # of the repository: data/, notebook
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write ``content`` beside ``path`` and move it into place in one step; makes the folder."""
+    """Write ``content`` beside ``path`` and move it into place in one step; makes the folder.
+
+    Raises:
+        OSError: it cannot be written; the error names a file, which that of a full disk does not.
+    """
     if isinstance(content, str):
         content = content.encode("utf-8")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -21,8 +25,10 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             file.write(content)
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         os.unlink(temporary)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)
         raise
 
 

@@ -7,10 +7,12 @@ show what takes more time, or another machine, than a reader has.
 """
 
 import json
+import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -34,22 +36,29 @@ __all__ = [
 RECORDS = "records.jsonl"  # in COURSE_RUNS_DIR: one run or claim per line, in the order they ended
 
 RESULTS = ROOT / "data" / "results"
-CLAIM_FIELDS = ("text", "kind", "holds", "value")
-RUN_FIELDS = (
-    "comparison",
-    "arm",
-    "seed",
-    "metrics",
-    "time_s",
-    "images_per_s",
-    "trainable_parameters",
-    "parameters",
-    "saved_bytes",
-)
+NUMBER = int | float
+CLAIM_TYPES: dict[str, Any] = {
+    "text": str,
+    "kind": str,
+    "holds": bool,
+    "value": str | NUMBER | None,
+}
+RUN_TYPES: dict[str, Any] = {
+    "comparison": str | None,
+    "arm": str,
+    "seed": int,
+    "metrics": dict,
+    "time_s": NUMBER,
+    "images_per_s": NUMBER | None,
+    "trainable_parameters": int,
+    "parameters": int,
+    "saved_bytes": NUMBER | None,
+}
+RUN_FIELDS = tuple(RUN_TYPES)
 STATUSES = ("passed", "failed", "skipped")
 FIELD_TYPES = {
     "name": str,
-    "time_s": int | float,
+    "time_s": NUMBER,
     "peak_memory_bytes": int,
     "claims": list,
     "runs": list,
@@ -131,8 +140,8 @@ class LessonResult:
     name: str
     time_s: float
     peak_memory_bytes: int
-    claims: list[dict]  # each with CLAIM_FIELDS
-    runs: list[dict]  # each with RUN_FIELDS; newer ones also with "curve" and "settings"
+    claims: list[dict]  # each with CLAIM_TYPES
+    runs: list[dict]  # each with RUN_TYPES; newer ones also with "curve" and "settings"
     status: str = "passed"  # "failed", or "skipped" where the result is that of an earlier run
     reason: str = ""  # why it failed or was skipped
     cells_s: list[float] = field(default_factory=list)  # seconds of each cell
@@ -148,6 +157,8 @@ class LessonResult:
     def from_json(cls, entry: object) -> "LessonResult":
         """Read an entry, and judge whether it is complete. Unknown fields are left out.
 
+        A metric may be NaN, because a training may diverge. A time is finite.
+
         Raises:
             CourseError: the entry is damaged. The caller adds which file, and what to do.
         """
@@ -155,8 +166,9 @@ class LessonResult:
             raise CourseError("an entry of a lesson is not a dictionary")
         damage = (
             _find_damaged_field(entry)
-            or _find_damaged_record(entry["claims"], CLAIM_FIELDS)
-            or _find_damaged_record(entry["runs"], RUN_FIELDS)
+            or _find_damaged_record(entry["claims"], CLAIM_TYPES)
+            or _find_damaged_record(entry["runs"], RUN_TYPES)
+            or _find_damaged_number(entry)
         )
         if damage:
             raise CourseError(f"{entry.get('name', 'a lesson')}: {damage}")
@@ -177,14 +189,28 @@ def _find_damaged_field(entry: dict) -> str:
     return ""
 
 
-def _find_damaged_record(records: Sequence[object], names: Sequence[str]) -> str:
-    """What the first incomplete claim or run lacks; empty if all are complete."""
+def _find_damaged_record(records: Sequence[object], types: Mapping[str, Any]) -> str:
+    """What the first damaged claim or run lacks; empty if all are complete."""
     for record in records:
         if not isinstance(record, dict):
             return "a claim or a run is not a dictionary"
-        for name in names:
+        for name, expected in types.items():
             if name not in record:
                 return f"a claim or a run has no {name!r}"
+            if not isinstance(record[name], expected):
+                return f"{name!r} of a claim or a run has the wrong type"
+    return ""
+
+
+def _find_damaged_number(entry: dict) -> str:
+    """Which number of an entry with all its fields is none; empty if all are."""
+    times = [entry["time_s"], *entry.get("cells_s", []), *(run["time_s"] for run in entry["runs"])]
+    if not all(isinstance(seconds, NUMBER) and math.isfinite(seconds) for seconds in times):
+        return "a time is not a number"
+    for run in entry["runs"]:
+        for name, value in run["metrics"].items():
+            if not isinstance(value, NUMBER):
+                return f"{name!r} of a run has the wrong type"
     return ""
 
 

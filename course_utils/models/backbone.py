@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import nn
 
@@ -65,7 +66,7 @@ def read_backbone(name: str = "convnet_small", folder: Path = WEIGHTS) -> dict[s
     """The weights of a model below its head, name to tensor, floating-point ones as float32.
 
     Raises:
-        CourseError: no file there, or one whose sha256 is not the one its JSON names.
+        CourseError: no file there, one whose sha256 is not the one its JSON names, or no weights.
     """
     expected = describe_backbone(name, folder).get("sha256")
     path = folder / f"{BACKBONES[name]}.safetensors"
@@ -75,9 +76,13 @@ def read_backbone(name: str = "convnet_small", folder: Path = WEIGHTS) -> dict[s
         raise CourseError(f"{path} is missing: {FIX}") from None
     if hashlib.sha256(content).hexdigest() != expected:
         raise CourseError(f"{path} is not the file its JSON describes (sha256 differs): {FIX}")
+    try:
+        state = load(content)
+    except SafetensorError as error:
+        raise CourseError(f"{path} holds no weights ({error}): {FIX}") from None
     return {
         key: tensor.float() if tensor.is_floating_point() else tensor
-        for key, tensor in load(content).items()
+        for key, tensor in state.items()
     }
 
 

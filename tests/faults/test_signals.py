@@ -77,7 +77,7 @@ with ending_on_interrupt(Console(), "course: interrupted; all is well"):
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("number", ALL)  # g03 to g06, g11, g12
+@pytest.mark.parametrize("number", ALL)  # g03 to g06, g09, g11, g12
 def test_a_signal_leaves_no_process_and_no_folder(tmp_path, temporary, number):
     begun = tmp_path / "begun"
     with begin(WORK.format(begun=str(begun))) as process:

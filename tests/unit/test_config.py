@@ -44,7 +44,7 @@ def test_bad_seed(monkeypatch, seed):
         load_config()
 
 
-def test_an_empty_variable_is_as_good_as_none(monkeypatch):
+def test_an_empty_variable_is_as_good_as_none(monkeypatch):  # a33
     for name in ("PROFILE", "DATASET", "FIRST_SEED"):
         monkeypatch.setenv(f"COURSE_{name}", "")
     assert load_config() == load_config("quick", dataset="shapes", first_seed=0)
@@ -53,6 +53,11 @@ def test_an_empty_variable_is_as_good_as_none(monkeypatch):
 def test_a_home_folder_is_written_out(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert load_config(dataset="~/mine").dataset == str(tmp_path / "mine")
+
+
+def test_the_home_folder_of_nobody_stays_as_it_is():
+    """So that reading the data can say that there are none."""
+    assert load_config(dataset="~nobody-at-all/mine").dataset == "~nobody-at-all/mine"
 
 
 # --- settings follow the data set

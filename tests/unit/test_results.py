@@ -37,12 +37,14 @@ def test_results_are_listed_and_other_files_are_not(tmp_path):
 ABOUT = dict.fromkeys(["command", "dataset", "first_seed", "hardware", "versions", "commit"], "")
 
 
+CLAIM = {"text": "a < b", "kind": "effect", "holds": True, "value": None}
+RUN = dict.fromkeys(RUN_FIELDS, 0) | {"comparison": "c", "arm": "a", "metrics": {"loss": 1}}
 LESSON = {
     "name": "01_a",
     "time_s": 1.5,
     "peak_memory_bytes": 10**9,
-    "claims": [{"text": "a < b", "kind": "effect", "holds": True, "value": None}],
-    "runs": [dict.fromkeys(RUN_FIELDS, 0)],
+    "claims": [CLAIM],
+    "runs": [RUN],
 }
 
 
@@ -124,7 +126,13 @@ def test_a_result_without_a_field_is_damaged(name):
         ({"status": "fine"}, "no status 'fine'"),
         ({"claims": ["a < b"]}, "a claim or a run is not a dictionary"),
         ({"claims": [{"text": "a < b"}]}, "a claim or a run has no 'kind'"),
+        ({"claims": [CLAIM | {"holds": "yes"}]}, "'holds' of a claim or a run has the wrong type"),
         ({"runs": [{"comparison": "c"}]}, "a claim or a run has no 'arm'"),
+        ({"runs": [RUN | {"seed": "0"}]}, "'seed' of a claim or a run has the wrong type"),
+        ({"runs": [RUN | {"metrics": {"loss": "1"}}]}, "'loss' of a run has the wrong type"),
+        ({"runs": [RUN | {"time_s": float("inf")}]}, "a time is not a number"),
+        ({"cells_s": [float("nan")]}, "a time is not a number"),
+        ({"cells_s": ["1"]}, "a time is not a number"),
     ],
 )
 def test_a_damaged_result_says_what_is_wrong(damage, sentence):

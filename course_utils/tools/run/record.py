@@ -1,8 +1,7 @@
 """``course.json``: what one ``course run`` found, and how its readers get at it."""
 
 import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from course_utils.results import LessonResult
 __all__ = [
     "COURSE_FILE",
     "CourseResult",
-    "check_values",
     "describe_status",
     "load_earlier",
     "read_course",
@@ -23,19 +21,6 @@ __all__ = [
 
 COURSE_FILE = "course.json"  # in the folder of a run, such as build/quick
 AGAIN = "run course run --force"
-NUMBER = int | float
-CLAIM_TYPES = {"text": str, "kind": str, "holds": bool}
-RUN_TYPES = {
-    "comparison": str | None,
-    "arm": str,
-    "seed": int,
-    "metrics": dict,
-    "time_s": NUMBER,
-    "images_per_s": NUMBER | None,
-    "trainable_parameters": int,
-    "parameters": int,
-    "saved_bytes": NUMBER | None,
-}
 
 
 @dataclass(frozen=True)
@@ -102,37 +87,11 @@ def _read_entries(rows: Sequence[object], keep_intact: bool) -> list[LessonResul
     entries = []
     for row in rows:
         try:
-            entry = LessonResult.from_json(row)
-            check_values(entry)
-            entries.append(entry)
+            entries.append(LessonResult.from_json(row))
         except CourseError:
             if not keep_intact:
                 raise
     return entries
-
-
-def check_values(entry: LessonResult) -> None:
-    """Check what `LessonResult.from_json` does not: the types of all values of claims and runs.
-
-    A metric may be NaN, because a training may diverge. A time is finite.
-
-    Raises:
-        CourseError: one has another type. The caller adds which file, and what to do.
-    """
-    times = [entry.time_s, *entry.cells_s, *(run["time_s"] for run in entry.runs)]
-    if not all(isinstance(x, NUMBER) and math.isfinite(x) for x in times):
-        raise CourseError(f"{entry.name}: a time is not a number")
-    for records, types in ((entry.claims, CLAIM_TYPES), (entry.runs, RUN_TYPES)):
-        for record in records:
-            _check_types(entry.name, record, types)
-    for run in entry.runs:
-        _check_types(entry.name, run["metrics"], dict.fromkeys(run["metrics"], NUMBER))
-
-
-def _check_types(lesson: str, record: dict, types: Mapping[str, Any]) -> None:
-    for name, expected in types.items():
-        if not isinstance(record[name], expected):
-            raise CourseError(f"{lesson}: {name!r} of a claim or a run has the wrong type")
 
 
 def read_course(path: Path) -> CourseResult:

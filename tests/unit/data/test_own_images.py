@@ -84,7 +84,7 @@ def test_broken_image_is_named(tmp_path, content):
         load_folder(folder)
 
 
-def test_a_hidden_folder_is_no_class_and_hidden_files_are_no_images(tmp_path):
+def test_a_hidden_folder_is_no_class_and_hidden_files_are_no_images(tmp_path):  # s1
     folder = write_images(tmp_path / "mine")
     for place in ("train/.ipynb_checkpoints", "train/cat/.ipynb_checkpoints"):
         (folder / place).mkdir()
@@ -95,7 +95,7 @@ def test_a_hidden_folder_is_no_class_and_hidden_files_are_no_images(tmp_path):
     assert len(data.train) + len(data.val) == 24
 
 
-def test_a_link_to_its_own_folder_is_not_followed(tmp_path):
+def test_a_link_to_its_own_folder_is_not_followed(tmp_path):  # y05
     folder = write_images(tmp_path / "mine")
     (folder / "train" / "cat" / "me").symlink_to(folder / "train" / "cat")
     data = load_folder(folder, num_train=None, num_val=100)
@@ -129,14 +129,14 @@ def test_classes_and_images_may_be_links_elsewhere(tmp_path):
     assert len(data.train) + len(data.val) == 24
 
 
-def test_both_splits_must_have_the_same_classes(tmp_path):
+def test_both_splits_must_have_the_same_classes(tmp_path):  # Q04, z01
     folder = write_images(tmp_path / "mine")
     (folder / "test" / "dog").rename(folder / "test" / "wolf")
     with pytest.raises(CourseError, match="train has the classes cat, dog, test has cat, wolf"):
         load_folder(folder)
 
 
-def test_files_that_are_not_read_are_counted(tmp_path, capsys):
+def test_files_that_are_not_read_are_counted(tmp_path, capsys):  # s3
     folder = write_images(tmp_path / "mine")
     for name in ("a.gif", "b.gif", "c.HEIC", "notes"):
         (folder / "train" / "cat" / name).write_bytes(b"x")
@@ -146,7 +146,7 @@ def test_files_that_are_not_read_are_counted(tmp_path, capsys):
     assert said in capsys.readouterr().out
 
 
-def test_a_class_of_other_formats_alone_says_which(tmp_path):
+def test_a_class_of_other_formats_alone_says_which(tmp_path):  # i_gifonly
     folder = write_images(tmp_path / "mine")
     for path in (folder / "train" / "cat").iterdir():
         path.rename(path.with_suffix(".gif"))
@@ -155,14 +155,14 @@ def test_a_class_of_other_formats_alone_says_which(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.int32])
-def test_32_bits_are_refused(tmp_path, kind):
+def test_32_bits_are_refused(tmp_path, kind):  # s2
     path = tmp_path / "a.tif"
     Image.fromarray(np.linspace(0, 1e6, 32 * 32).reshape(32, 32).astype(kind)).save(path)
     with pytest.raises(CourseError, match=r"a\.tif: .*32 bits a pixel: save it with 8 or 16"):
         read_image(path)
 
 
-def test_an_image_that_the_camera_turned_stands_upright(tmp_path):
+def test_an_image_that_the_camera_turned_stands_upright(tmp_path):  # s4
     upright = np.zeros((32, 32, 3), dtype=np.uint8)
     upright[:16] = 200  # the sky
     turned = Image.fromarray(np.rot90(upright).copy())
@@ -172,7 +172,7 @@ def test_an_image_that_the_camera_turned_stands_upright(tmp_path):
     assert np.array_equal(read_image(tmp_path / "a.png")[0], upright)
 
 
-def test_images_that_are_all_alike_are_refused(tmp_path):
+def test_images_that_are_all_alike_are_refused(tmp_path):  # y01, V01
     folder = write_images(tmp_path / "mine")
     for path in folder.rglob("*.jpg"):
         Image.new("RGB", (32, 32)).save(path)
@@ -180,7 +180,7 @@ def test_images_that_are_all_alike_are_refused(tmp_path):
         load_folder(folder)
 
 
-def test_a_class_that_figures_read_as_a_formula_is_refused(tmp_path):
+def test_a_class_that_figures_read_as_a_formula_is_refused(tmp_path):  # y02
     folder = write_images(tmp_path / "mine", classes=("cat", r"$\frac$"))
     with pytest.raises(CourseError, match=r"figures read \$ as a formula: rename the folder"):
         load_folder(folder)

@@ -1,3 +1,4 @@
+import hashlib
 import json
 import os
 
@@ -80,6 +81,16 @@ def test_a_wrong_checksum_is_refused(folder):
     path = folder / f"{FILES}.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"sha256": "0" * 64}))
     with pytest.raises(CourseError, match="sha256 differs"):
+        read_backbone(NAME, folder)
+
+
+def test_a_file_that_holds_no_weights_is_refused(folder):
+    content = b"not weights, whatever the JSON says"
+    path = folder / f"{FILES}.safetensors"
+    path.write_bytes(content)
+    about = {"sha256": hashlib.sha256(content).hexdigest()}
+    path.with_suffix(".json").write_text(json.dumps(about))
+    with pytest.raises(CourseError, match=r"holds no weights \(.* `git checkout data/weights`"):
         read_backbone(NAME, folder)
 
 
