@@ -56,7 +56,7 @@ RUN_TYPES: dict[str, Any] = {
 }
 RUN_FIELDS = tuple(RUN_TYPES)
 STATUSES = ("passed", "failed", "skipped")
-FIELD_TYPES = {
+FIELD_TYPES: dict[str, Any] = {
     "name": str,
     "time_s": NUMBER,
     "peak_memory_bytes": int,
@@ -157,7 +157,7 @@ class LessonResult:
     def from_json(cls, entry: object) -> "LessonResult":
         """Read an entry, and judge whether it is complete. Unknown fields are left out.
 
-        A metric may be NaN, because a training may diverge. A time is finite.
+        A metric may be NaN, because a training may diverge. A time may not.
 
         Raises:
             CourseError: the entry is damaged. The caller adds which file, and what to do.
@@ -205,8 +205,8 @@ def _find_damaged_record(records: Sequence[object], types: Mapping[str, Any]) ->
 def _find_damaged_number(entry: dict) -> str:
     """Which number of an entry with all its fields is none; empty if all are."""
     times = [entry["time_s"], *entry.get("cells_s", []), *(run["time_s"] for run in entry["runs"])]
-    if not all(isinstance(seconds, NUMBER) and math.isfinite(seconds) for seconds in times):
-        return "a time is not a number"
+    if not all(isinstance(seconds, NUMBER) and 0 <= seconds < math.inf for seconds in times):
+        return "a time is not a number from 0"
     for run in entry["runs"]:
         for name, value in run["metrics"].items():
             if not isinstance(value, NUMBER):
@@ -214,8 +214,12 @@ def _find_damaged_number(entry: dict) -> str:
     return ""
 
 
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no result")
+def _read_number(text: str) -> float:
+    """A number of a JSON file; the ``NaN`` and ``Infinity`` that Python writes are refused too."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is no result")
+    return number
 
 
 def read_file(path: Path) -> dict:
@@ -225,9 +229,10 @@ def read_file(path: Path) -> dict:
         CourseError: it is damaged, or holds NaN or an infinite number.
     """
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant))
-    except (OSError, ValueError, TypeError):
-        raise CourseError(f"{path} is damaged: {CURE}") from None
+        text = path.read_text(encoding="utf-8")
+        return dict(json.loads(text, parse_float=_read_number, parse_constant=_read_number))
+    except (OSError, ValueError, TypeError) as error:
+        raise CourseError(f"{path} is damaged ({error}): {CURE}") from None
 
 
 def list_results(folder: Path = RESULTS) -> list[str]:

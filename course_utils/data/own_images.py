@@ -62,7 +62,8 @@ def _walk(folder: Path) -> Iterator[tuple[Path, Path]]:
         for name in sorted(files):
             path = Path(parent, name)
             if not name.startswith("."):
-                yield path, path.resolve() if path.is_symlink() else real / name
+                # `Path.resolve` would raise an error of its own for a link to itself.
+                yield path, Path(os.path.realpath(path)) if path.is_symlink() else real / name
 
 
 def find_images(split: Path, classes: list[str]) -> tuple[list[Path], np.ndarray]:

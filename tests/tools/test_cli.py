@@ -281,7 +281,7 @@ def test_lab_listens_on_the_loopback_behind_a_token():
     ("arguments", "sentence"),
     [
         (["grade", "nowhere"], "no submissions in nowhere: expected <student>/<lesson>.ipynb"),
-        (["release", "--output", "file"], "Not a directory: .*file: choose another path"),
+        (["release", "--output", "file"], "file is a file: choose an empty folder with --output"),
         (["release", "--output", "file/below"], "File exists: .*file: choose another path"),
         (["release", "--colab", "http://a/b", "--output", "new"], "give the https:// address"),
         (["slides", "00", "77"], "no lesson '77': choose from"),

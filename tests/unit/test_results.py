@@ -65,7 +65,9 @@ def test_missing_results_say_which_there_are_and_how_to_make_them(tmp_path):
 )
 def test_a_damaged_file_is_named_with_its_cure(tmp_path, content):
     (tmp_path / "a.json").write_text(content)
-    with pytest.raises(CourseError, match=r"a\.json is damaged: restore it with `git checkout"):
+    with pytest.raises(
+        CourseError, match=r"a\.json is damaged \(.+\): restore it with `git checkout"
+    ):
         read_results("a", tmp_path)
     with pytest.raises(CourseError, match="is damaged"):
         list_results(tmp_path)
@@ -130,9 +132,10 @@ def test_a_result_without_a_field_is_damaged(name):
         ({"runs": [{"comparison": "c"}]}, "a claim or a run has no 'arm'"),
         ({"runs": [RUN | {"seed": "0"}]}, "'seed' of a claim or a run has the wrong type"),
         ({"runs": [RUN | {"metrics": {"loss": "1"}}]}, "'loss' of a run has the wrong type"),
-        ({"runs": [RUN | {"time_s": float("inf")}]}, "a time is not a number"),
-        ({"cells_s": [float("nan")]}, "a time is not a number"),
-        ({"cells_s": ["1"]}, "a time is not a number"),
+        ({"runs": [RUN | {"time_s": float("inf")}]}, "a time is not a number from 0"),
+        ({"cells_s": [float("nan")]}, "a time is not a number from 0"),
+        ({"cells_s": [-1]}, "a time is not a number from 0"),
+        ({"cells_s": ["1"]}, "a time is not a number from 0"),
     ],
 )
 def test_a_damaged_result_says_what_is_wrong(damage, sentence):

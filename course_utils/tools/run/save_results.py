@@ -112,7 +112,7 @@ def _format_object(values: dict[str, str], indent: str) -> str:
 
 
 def _to_line(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
 def _format_results(results: dict) -> str:
@@ -128,7 +128,17 @@ def _format_results(results: dict) -> str:
 
 
 def save_results(results: dict, folder: Path) -> Path:
-    """Write ``results`` into ``folder`` under their name; return the path of the file."""
+    """Write ``results`` into ``folder`` under their name; return the path of the file.
+
+    Raises:
+        CourseError: a metric is not a number, because a training diverged. Nothing is written.
+    """
     path = folder / f"{results['name']}.json"
-    write_atomically(path, _format_results(results) + "\n")
+    try:
+        text = _format_results(results)
+    except ValueError:
+        raise CourseError(
+            "a training diverged, and a metric is not a number: no results are saved"
+        ) from None
+    write_atomically(path, text + "\n")
     return path

@@ -1,7 +1,10 @@
 import json
 import re
 
+import pytest
+
 from course_utils.config import load_config
+from course_utils.errors import CourseError
 from course_utils.results import RESULTS, list_results, read_results
 from course_utils.tools.run.lessons import Lesson
 from course_utils.tools.run.record import CourseResult
@@ -54,6 +57,14 @@ def test_kept_results_would_be_written_in_the_same_bytes(tmp_path):
     for name in list_results():
         kept = RESULTS / f"{name}.json"
         assert save_results(read_results(name), tmp_path).read_bytes() == kept.read_bytes()
+
+
+def test_a_training_that_diverged_is_not_saved(tmp_path):
+    results = collect(tmp_path)
+    results["lessons"][0]["runs"][0]["metrics"]["val_loss"] = float("nan")
+    with pytest.raises(CourseError, match="a training diverged"):
+        save_results(results, tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_run_is_one_line_whatever_its_settings_hold(tmp_path):

@@ -81,7 +81,7 @@ def test_damaged_times_are_said(school, time_s):
     course = json.loads(path.read_text())
     course["lessons"][0]["cells_s"] = [1.0, time_s]
     path.write_text(json.dumps(course))
-    with pytest.raises(CourseError, match=r"course\.json is damaged .*: run it: course run 01"):
+    with pytest.raises(CourseError, match=r"course\.json is damaged .*: run course run --force"):
         read_cell_times(path, school.lessons[0])
 
 
