@@ -27,7 +27,7 @@ from tests.tools.conftest import Pretend, interrupt
 
 PASS = "print('fine')"
 STAY = "import time; time.sleep(2)"  # until its memory has been looked at
-CLAIM = "from course_utils.claims import claim; claim({text!r}, {holds}, value=0.5, kind={kind!r})"
+CLAIM = "from course_utils.claims import claim; claim({text!r}, {holds}, value=0.5)"
 
 
 def statuses(course):
@@ -79,7 +79,7 @@ def test_lessons_are_executed_here_with_the_arguments_of_the_real_execution():
 def test_course_json_of_a_kernel_holds_what_it_promises(school):
     school.write(
         "01_one",
-        CLAIM.format(text="a < b", holds=True, kind="identity"),
+        CLAIM.format(text="a < b", holds=True),
         RUN,
         "import os, pathlib\n"
         "append_record('run', row | dict(history=[{'val_accuracy': 0.25}, {'val_accuracy': 0.5}],\n"
@@ -120,7 +120,7 @@ def test_course_json_of_a_kernel_holds_what_it_promises(school):
 
 
 def test_the_records_of_a_killed_kernel_are_kept_up_to_there(school):
-    claimed = CLAIM.format(text="a < b", holds=True, kind="effect")
+    claimed = CLAIM.format(text="a < b", holds=True)
     school.write("01_one", f"{claimed}\n{RUN}\nimport os; os._exit(1)", RUN)
     (entry,) = run(school, execute_lesson).lessons
     assert entry.status == "failed"
@@ -169,7 +169,7 @@ def test_a_failing_lesson_is_named_and_does_not_stop_the_others(school):
 
 
 def test_a_false_identity_fails_in_the_kernel_and_the_notebook_is_kept_up_to_there(school):
-    identity = CLAIM.format(text="x", holds=False, kind="identity")
+    identity = CLAIM.format(text="x", holds=False)
     school.write("01_one", PASS, identity, PASS)
     (entry,) = run(school, execute_lesson).lessons
     assert entry.status == "failed"
