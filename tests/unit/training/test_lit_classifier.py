@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import DataLoader
 
+from course_utils.measure.calibration import calibration_error
 from course_utils.training.fit import quiet_trainer
 from course_utils.training.lit_classifier import LitClassifier
 
@@ -185,6 +186,28 @@ def test_the_training_loss_is_summed_in_fp32_under_bf16(model, batches):
     assert losses[0].dtype == torch.bfloat16
     mean = sum(loss.item() for loss in losses) / len(losses)
     assert trainer.callback_metrics["train_loss"].item() == pytest.approx(mean, rel=1e-5)
+
+
+def test_validation_is_measured_in_fp32_under_bf16(model, batches):
+    """Logits keep their 16 bits; what is computed from them, loss and probabilities, does not."""
+    lit, trainer = train(model, batches, val=batches, precision="bf16-true")
+    lit.model.eval()
+    with torch.no_grad():
+        logits = torch.cat([lit.model(images.bfloat16()) for images, _ in batches])
+    targets = torch.cat([targets for _, targets in batches])
+    assert logits.dtype == torch.bfloat16
+    loss = F.cross_entropy(logits.float(), targets).item()
+    assert trainer.callback_metrics["val_loss"].item() == pytest.approx(loss, rel=1e-5)
+    error = calibration_error(logits, targets)
+    assert trainer.callback_metrics["val_calibration_error"].item() == pytest.approx(error)
+
+
+def test_logits_inside_0_and_1_are_not_taken_for_probabilities(model, batches):
+    lit, trainer = train(nn.Sequential(model, nn.Sigmoid()), batches, val=batches)
+    with torch.no_grad():
+        logits = torch.cat([lit.model.eval()(images) for images, _ in batches])
+    error = calibration_error(logits, torch.cat([targets for _, targets in batches]))
+    assert trainer.callback_metrics["val_calibration_error"].item() == pytest.approx(error)
 
 
 def test_validation_ignores_the_loss_and_batch_seams(model, batches):
