@@ -16,7 +16,7 @@ from rich.table import Column, Table
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
 from course_utils.tools.console import accept_any_console, make_printable
-from course_utils.tools.options import check_minutes, find_images, parse_folder
+from course_utils.tools.options import check_minutes, find_images, parse_folder, parse_word
 from course_utils.tools.run.lessons import (
     MEAN_BUDGET_S,
     find_lessons,
@@ -33,7 +33,10 @@ if TYPE_CHECKING:  # these imports take seconds, so each command makes its own
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 console = Console(highlight=False)
 Profile = Annotated[str, typer.Option(help="smoke, quick or full")]
-Dataset = Annotated[str, typer.Option(help="shapes, photos, cifar10 or a folder")]
+Dataset = Annotated[
+    str | None,
+    typer.Option(help="shapes, photos, cifar10 or a folder", parser=parse_word, metavar="NAME"),
+]
 FirstSeed = Annotated[int | None, typer.Option(help="first of the paired seeds")]
 Build = Annotated[
     Path, typer.Option(help="folder for all that is made", parser=parse_folder, metavar="FOLDER")
@@ -101,7 +104,7 @@ def _list_stale(lessons: list["Lesson"]) -> None:
 
 def _make_plan(
     profile: str,
-    dataset: str,
+    dataset: str | None,
     first_seed: int | None,
     build: Path,
     time_limit_s: float = math.inf,
@@ -112,7 +115,7 @@ def _make_plan(
     from course_utils.data.sources import NAMED
     from course_utils.tools.run.plan import Plan
 
-    config = load_config(profile, dataset=dataset, first_seed=first_seed)
+    config = load_config(profile, dataset=dataset or "", first_seed=first_seed)
     if config.dataset not in NAMED:
         config = config.replace(dataset=find_images(config.dataset))
     chosen = bool(dataset or os.environ.get("COURSE_DATASET"))
@@ -206,7 +209,7 @@ def run(
         list[str] | None, typer.Argument(help="numbers or names; all if none")
     ] = None,
     profile: Profile = "",
-    dataset: Dataset = "",
+    dataset: Dataset = None,
     first_seed: FirstSeed = None,
     parameter: Annotated[
         list[str] | None, typer.Option("-p", help="NAME=VALUE for the parameters cell")
@@ -276,7 +279,7 @@ def run(
 @app.command()
 def report(
     profile: Profile = "",
-    dataset: Dataset = "",
+    dataset: Dataset = None,
     first_seed: FirstSeed = None,
     build: Build = DEFAULT_BUILD,
 ) -> None:
@@ -329,7 +332,7 @@ def _describe(error: OSError) -> str:
     if isinstance(error, shutil.Error) and isinstance(error.args[0], list):
         source, target, reason = error.args[0][0]  # it lists every file that it could not copy
         return f"cannot copy {source} to {target} ({reason}): make room, or choose another folder"
-    where = error.filename2 or error.filename or "a file"
+    where = error.filename2 or error.filename or "standard output, or a file"
     path = os.fsdecode(where) if isinstance(where, str | bytes | os.PathLike) else str(where)
     if error.errno in FULL:
         fix = "make room, or choose another folder"

@@ -7,9 +7,20 @@ import typer
 
 from course_utils.errors import CourseError
 
-__all__ = ["LONGEST_MIN", "check_minutes", "find_images", "parse_folder"]
+__all__ = ["LONGEST_MIN", "check_minutes", "find_images", "parse_folder", "parse_word"]
 
 LONGEST_MIN = 1440  # a day
+
+
+def parse_word(word: str) -> str:
+    """The word; the ``parser`` of options for which an empty one would mean the default.
+
+    Raises:
+        typer.BadParameter: an empty word, as a variable is that was not set.
+    """
+    if not word.strip():
+        raise typer.BadParameter("an empty word: is a variable not set?")
+    return word
 
 
 def parse_folder(word: str | Path) -> Path:

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from course_utils.errors import CourseError
-from course_utils.files import ROOT
+from course_utils.files import ROOT, write_atomically
 from course_utils.tools.teach import kernel, sandbox, supervise
 from course_utils.tools.teach.check import Limits, Result, read_submission
 from course_utils.tools.teach.exercises import find_exercises
@@ -404,6 +404,15 @@ def test_messages_that_an_answer_writes_itself_are_read_with_suspicion(tmp_path)
 
 
 @pytest.mark.faults
+def test_a_table_that_cannot_be_written_is_refused_before_the_grading(course, tmp_path):  # own
+    write_atomically(tmp_path / "subs" / "ann" / "05_mixup.ipynb", "no notebook")
+    asked = ["grade", str(tmp_path / "subs"), "--output"]
+    assert_one_line(course(*asked, str(tmp_path)), "is a folder: name a file with --output")
+    among = str(tmp_path / "subs" / "grades.csv")  # its feedback would be graded as a student
+    assert_one_line(course(*asked, among), "lies among the submissions: name a file elsewhere")
+    assert [path.name for path in (tmp_path / "subs").iterdir()] == ["ann"]
+
+
 def test_the_command_grades_a_renamed_lesson(tmp_path):
     """In a process of its own, from another folder, in the sandbox where there is one."""
     path = tmp_path / "submitted" / "ben" / "homework (1).ipynb"

@@ -1,6 +1,7 @@
 """Odd values of options and variables. The ids are those of the cases in ``bad_inputs.md``."""
 
 import os
+import re
 import shutil
 import sys
 
@@ -33,6 +34,27 @@ LONG = "a" * 300
 def test_odd_values_of_run_are_one_line(course, school, arguments, sentence):
     assert_one_line(course("run", "--profile", "smoke", *arguments), sentence)
     assert not school.build.exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(["run", "00", "--dataset", ""], id="own-dataset"),
+        pytest.param(["release", "--output", ""], id="own-release"),
+        pytest.param(["site", "--output", " "], id="own-site"),
+        pytest.param(["slides", "00", "--output", ""], id="own-slides"),
+        pytest.param(["plan", "05", "--run", ""], id="own-plan"),
+        pytest.param(["grade", "x", "--output", ""], id="own-grade"),
+    ],
+)
+def test_an_empty_word_does_not_mean_the_default(arguments, monkeypatch, tmp_path, capfd):
+    """A variable that was not set: the wrong data, or the current folder, would be taken."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["course", *arguments])
+    with pytest.raises(SystemExit, match="2"):
+        cli.main()
+    assert "is a variable not set?" in " ".join(re.findall(r"[\w?]+", capfd.readouterr().err))
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_empty_word_is_no_lesson_of_a_plan(course):  # e15
@@ -113,7 +135,7 @@ def test_parameters_that_papermill_would_turn_into_strings_are_refused(text):
         (OSError(36, "File name too long", "x"), "File name too long: x: choose another path"),
         (OSError(16, "Device or resource busy", "a", None, "b"), "busy: b: choose another path"),
         (OSError(40, "Too many levels of symbolic links", "x"), "links: x: choose another path"),
-        (OSError(5, "Input/output error"), "Input/output error: a file: choose another path"),
+        (OSError(5, "Input/output error"), "Input/output error: standard output, or a file: "),
         (OSError(28, "No space left on device", "x"), "x: make room, or choose another folder"),
         (PermissionError(13, "Permission denied", b"x"), "x: allow it, or choose another folder"),
         (shutil.Error([("a", "b", "no space"), ("c", "d", "e")]), r"cannot copy a to b \(no space"),

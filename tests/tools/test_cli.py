@@ -308,9 +308,6 @@ def test_grades_are_kept_when_the_grading_is_interrupted(course, tmp_path):
     assert status == 1
     assert "ann · 05_mixup: " in printed
     assert "is not a notebook" in output.read_text(encoding="utf-8")
-    write_atomically(tmp_path / "folder" / "x", "")
-    refused = course("grade", str(path.parents[1]), "--output", str(tmp_path / "folder"))
-    assert_one_line(refused, "Is a directory: ")
 
 
 def test_check_says_what_it_could_not_read_and_goes_on(course, tmp_path):

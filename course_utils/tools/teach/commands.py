@@ -8,6 +8,7 @@ from rich.console import Console
 
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
+from course_utils.tools.options import parse_folder
 from course_utils.tools.run.lessons import find_lessons, select_lessons
 
 __all__ = ["app"]
@@ -16,6 +17,11 @@ app = typer.Typer()
 console = Console(highlight=False)
 INTERRUPTED = "course: interrupted; the lessons above are checked"
 BUILD = ROOT / "build"
+FOLDER = "FOLDER"
+Execution = Annotated[
+    Path,
+    typer.Option(help="the execution that was timed", parser=parse_folder, metavar=FOLDER),
+]
 TimeLimit = Annotated[float, typer.Option(help="seconds for one cell", min=1, max=86400)]
 Memory = Annotated[float, typer.Option(help="GiB for one notebook (Linux)", min=3, max=4096)]
 
@@ -86,7 +92,9 @@ def check_exercises(
 @app.command("grade")
 def grade_folder(
     submissions: Annotated[Path, typer.Argument(help="folder of <student>/<lesson>.ipynb")],
-    output: Annotated[Path, typer.Option(help="table of all results, CSV")] = BUILD / "grades.csv",
+    output: Annotated[
+        Path, typer.Option(help="table of all results, CSV", parser=parse_folder, metavar="FILE")
+    ] = BUILD / "grades.csv",
     time_limit: TimeLimit = 60,
     memory: Memory = 6,
     sandbox: Annotated[
@@ -118,6 +126,12 @@ def grade_folder(
         grades.write_totals(graded, totals)
         grades.write_feedback(graded, last.folder, feedback)
 
+    if output.is_dir():
+        raise CourseError(f"{output} is a folder: name a file with --output")
+    if output.is_relative_to(submissions.absolute()):
+        raise CourseError(
+            f"{output} lies among the submissions: name a file elsewhere with --output"
+        )
     limits = Limits(time_limit, memory)
     lessons = find_exercises()
     sandboxed, missing = find_sandbox(sandbox)
@@ -134,27 +148,31 @@ def grade_folder(
 
 @app.command("release")
 def release_course(
-    output: Annotated[Path, typer.Option(help="folder for the students' course")] = BUILD
-    / "student",
+    output: Annotated[
+        Path,
+        typer.Option(help="folder for the students' course", parser=parse_folder, metavar=FOLDER),
+    ] = BUILD / "student",
     colab: Annotated[str, typer.Option(help="git address that Google Colab installs from")] = "",
 ) -> None:
     """Write the students' course: stubs for solutions, nothing else changed."""
     from course_utils.tools.teach.release import release
 
-    folder = release(find_lessons(), output.resolve(), colab)
+    folder = release(find_lessons(), output, colab)
     console.print(f"the students' course: {folder} (its README says how to begin)", soft_wrap=True)
 
 
 @app.command()
 def slides(
     lessons: Annotated[list[str], typer.Argument(help="numbers or names")],
-    output: Annotated[Path, typer.Option(help="folder for the slides")] = BUILD / "slides",
+    output: Annotated[
+        Path, typer.Option(help="folder for the slides", parser=parse_folder, metavar=FOLDER)
+    ] = BUILD / "slides",
 ) -> None:
     """Write a lesson's slides: one page each, for any browser, with no network."""
     from course_utils.tools.teach.slides import has_outputs, write_slides
 
     for lesson in select_lessons(lessons, find_lessons()):
-        page = write_slides(lesson, output.resolve())
+        page = write_slides(lesson, output)
         console.print(f"slides: {page}", soft_wrap=True)
         if not has_outputs(lesson.read()):
             renew = f"course run {lesson.name[:2]} --profile quick --force --store"
@@ -163,14 +181,15 @@ def slides(
 
 @app.command()
 def site(
-    output: Annotated[Path, typer.Option(help="folder for the site")] = BUILD / "site",
-    run: Annotated[Path, typer.Option(help="an execution, for report and seminars")] = BUILD
-    / "quick",
+    output: Annotated[
+        Path, typer.Option(help="folder for the site", parser=parse_folder, metavar=FOLDER)
+    ] = BUILD / "site",
+    run: Execution = BUILD / "quick",
 ) -> None:
     """Build the site of all lessons: search, glossary, claims, report; with no network."""
     from course_utils.tools.teach.site import write_site
 
-    page = write_site(find_lessons(), run.resolve(), output.resolve())
+    page = write_site(find_lessons(), run, output)
     console.print(f"site: {page}", soft_wrap=True)
 
 
@@ -178,12 +197,12 @@ def site(
 def plan(
     lesson: Annotated[str, typer.Argument(help="number or name")],
     minutes: Annotated[int, typer.Option(help="of the seminar", min=10, max=480)] = 45,
-    run: Annotated[Path, typer.Option(help="the execution that was timed")] = BUILD / "quick",
+    run: Execution = BUILD / "quick",
 ) -> None:
     """What to show of a lesson in a seminar, by the times of an execution."""
     from course_utils.tools.run.record import COURSE_FILE
     from course_utils.tools.teach.seminars import format_plan, read_cell_times
 
     for chosen in select_lessons([lesson], find_lessons()):
-        cells_s = read_cell_times(run.resolve() / COURSE_FILE, chosen)
+        cells_s = read_cell_times(run / COURSE_FILE, chosen)
         print(f"# {chosen.name}\n\n{format_plan(chosen, cells_s, minutes)}\n")

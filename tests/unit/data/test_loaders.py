@@ -74,6 +74,13 @@ def test_images_are_normalised_as_in_validation(tiny_data):
         torch.testing.assert_close(images, expected[numbers], rtol=1e-5, atol=1e-5)
 
 
+def test_an_augmentation_gets_images_as_they_are_stored(tiny_data):
+    data = replace(tiny_data, val=tiny_data.train)
+    plain = next(iter(data.eval_loader()))[0]
+    augmented = data._batches(data.train, lambda images: images).loader(batch_size=256)
+    assert torch.equal(next(iter(augmented))[0], plain)
+
+
 def test_batch_size(tiny_data):
     expected = {None: tiny_data.batch_size, 8: 8, 10_000: len(tiny_data.train)}
     found = {size: len(next(iter(tiny_data.batched_loader(0, size)))[1]) for size in expected}

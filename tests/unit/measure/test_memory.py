@@ -29,6 +29,16 @@ def test_a_tensor_saved_twice_counts_once():
     assert saved(twice) == 400
 
 
+def test_a_view_counts_with_what_it_views():
+    x = torch.randn(100, requires_grad=True)
+
+    def partly():
+        y = 2 * x
+        return y.square().sum() + y[50:].square().sum()  # the view starts at another address
+
+    assert saved(partly) == 400
+
+
 def test_parameters_and_buffers_do_not_count():
     model = nn.Sequential(nn.Linear(10, 50), nn.BatchNorm1d(50))
     images = torch.randn(4, 10)

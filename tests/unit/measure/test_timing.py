@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import lightning as L
 import numpy as np
 import pytest
@@ -74,6 +76,19 @@ def test_throughput_excludes_warm_up_and_validation(monkeypatch, warmup, images,
     assert throughput.time_s == pytest.approx(time_s)
     assert throughput.images_per_s == (pytest.approx(10) if images else None)
     assert np.isfinite(throughput.time_s)
+
+
+def test_throughput_counts_the_images_of_all_processes():
+    """Each of two processes trains on batches of ten; warm-up is one step."""
+    throughput = Throughput(warmup_steps=1)
+    module = SimpleNamespace(device=torch.device("cpu"))
+    for step in range(3):
+        loop = SimpleNamespace(total_batch_idx=step)
+        trainer = SimpleNamespace(
+            fit_loop=loop, world_size=2, is_last_batch=step == 2, global_step=step, max_steps=-1
+        )
+        throughput.on_train_batch_end(trainer, module, None, (None, torch.zeros(10)), step)
+    assert throughput.images == 2 * 2 * 10
 
 
 def test_a_step_is_measured_on_a_copy():

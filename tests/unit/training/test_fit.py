@@ -41,6 +41,7 @@ def test_run_reports_everything(run, tiny_config):
     assert run.saved_bytes > 0
     assert run.time_s > 0
     assert run.peak_memory_bytes is None or run.peak_memory_bytes > 0
+    assert not run.model.training
     assert run.provenance["threads"] == torch.get_num_threads()
     assert run.provenance["versions"]["torch"] == torch.__version__.partition("+")[0]
 
@@ -91,6 +92,25 @@ def test_runs_are_appended_and_none_is_overwritten(run, tiny_config, tiny_data):
 def test_a_run_is_saved_only_if_asked(tiny_config, tiny_data):
     fit(tiny_config, tiny_data, save=False)
     assert read_records(Path(os.environ["COURSE_RUNS_DIR"]), "run") == []
+
+
+def test_only_the_first_process_of_a_job_saves(tiny_config, tiny_data, monkeypatch):
+    monkeypatch.setattr(L.Trainer, "is_global_zero", False)
+    fit(tiny_config, tiny_data)
+    assert not (Path(os.environ["COURSE_RUNS_DIR"]) / RECORDS).exists()
+
+
+class CountValidations(L.Callback):
+    def __init__(self):
+        self.count = 0
+
+    def on_validation_start(self, trainer, pl_module):
+        self.count += 1
+
+
+def test_there_is_one_validation_an_epoch_and_none_before(tiny_config, tiny_data):
+    trained = fit(tiny_config, tiny_data, trainer={"callbacks": CountValidations()})
+    assert trained.callback(CountValidations).count == tiny_config.epochs
 
 
 def test_same_seed_same_weights_other_seed_other_weights(run, tiny_config, tiny_data):

@@ -1,3 +1,4 @@
+import ast
 import copy
 from functools import partial
 
@@ -10,6 +11,7 @@ from torch.utils.data import DataLoader
 from course_utils.measure.calibration import calibration_error
 from course_utils.training.fit import quiet_trainer
 from course_utils.training.lit_classifier import LitClassifier
+from course_utils.training.torchrun import torchrun
 
 SGD = partial(torch.optim.SGD, lr=0.1)
 
@@ -259,6 +261,38 @@ def test_training_metrics_are_means_over_the_images_of_the_epoch(model, batches)
     metrics = trainer.callback_metrics
     assert metrics["train_loss"].item() == pytest.approx(sum(losses) / 8, rel=1e-5)
     assert metrics["train_accuracy"].item() == pytest.approx(sum(right) / 8)
+
+
+TWO_RANKS = """
+import os, sys
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+from course_utils.training.fit import quiet_trainer
+from course_utils.training.lit_classifier import LitClassifier
+
+rank = int(os.environ["RANK"])
+torch.manual_seed(0)
+model = nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
+torch.manual_seed(1 + rank)
+batches = [(torch.randn(6, 3, 2, 2), torch.randint(0, 3, (6,))) for _ in range(4)]
+lit = LitClassifier(model, 3, make_optimizer=lambda p: torch.optim.SGD(p, lr=0.0))
+trainer = quiet_trainer(
+    max_epochs=1, accelerator="cpu", devices=2, strategy="ddp", use_distributed_sampler=False
+)
+trainer.fit(lit, DataLoader(batches, batch_size=None), DataLoader(batches, batch_size=None))
+print({name: round(value.item(), 5) for name, value in trainer.callback_metrics.items()})
+"""
+
+
+def test_metrics_are_those_of_all_processes(tmp_path):
+    """The weights stay as they are, so training and validation see the same losses."""
+    script = tmp_path / "job.py"
+    script.write_text(TWO_RANKS)
+    one, other = (ast.literal_eval(output.splitlines()[-1]) for output in torchrun(script).outputs)
+    assert one == other
+    assert one["train_loss"] == pytest.approx(one["val_loss"], abs=1e-4)
+    assert one["train_accuracy"] == pytest.approx(one["val_accuracy"], abs=1e-4)
 
 
 def test_the_optimizer_gets_the_trained_parameters_with_their_names(model, batches):
