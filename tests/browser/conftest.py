@@ -16,6 +16,7 @@ from tests.conftest import ROOT
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 START_LIMIT_S = 300  # a guard against a hang, not a measurement
+CLAIM = "b:has(> span[style*='background'])"  # a claim's text, with its mark inside
 LEAST_CONTRAST = 4.5  # of text, by the Web Content Accessibility Guidelines
 # of an element's text and what is behind it
 CONTRAST = """element => { const canvas = document.createElement('canvas').getContext('2d');

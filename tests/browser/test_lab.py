@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 from course_utils.tools.run.lessons import find_lessons
 from course_utils.tools.teach.release import release
-from tests.browser.conftest import CONTRAST, LEAST_CONTRAST
+from tests.browser.conftest import CLAIM, CONTRAST, LEAST_CONTRAST
 from tests.exercises.test_exercises import read_exercises
 
 RUN_LIMIT_MS = 240_000  # guards against a hang, not measurements
@@ -139,10 +139,11 @@ def test_what_is_printed_can_be_read_in_the_dark_theme(lab, copied_course, open_
     page.locator(".jp-Notebook .jp-CodeCell").first.wait_for(timeout=CELL_LIMIT_MS)
     dark = page.locator("body[data-jp-theme-light='false']")
     expect(dark).to_be_attached(timeout=CELL_LIMIT_MS)
-    claims = page.locator(".jp-OutputArea-output span[style*='font-weight']")
+    claims = page.locator(f".jp-OutputArea-output {CLAIM}")
     expect(claims.first).to_be_attached(timeout=CELL_LIMIT_MS)
     for claim in claims.all()[:4]:
-        assert claim.evaluate(CONTRAST) >= LEAST_CONTRAST, claim.inner_text()
+        for part in (claim, claim.locator("span")):
+            assert part.evaluate(CONTRAST) >= LEAST_CONTRAST, claim.inner_text()
     sentence = page.locator(".jp-OutputArea-output pre", has_text="paired seeds").first
     style = sentence.evaluate(
         "x => [getComputedStyle(x).wordBreak, getComputedStyle(x).whiteSpace]"

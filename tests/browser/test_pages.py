@@ -9,7 +9,7 @@ from course_utils.tools.run.lessons import find_lessons
 from course_utils.tools.run.runner import run_lessons
 from course_utils.tools.teach.site import write_site
 from course_utils.tools.teach.slides import number_slides, write_slides
-from tests.browser.conftest import CONTRAST, LEAST_CONTRAST
+from tests.browser.conftest import CLAIM, CONTRAST, LEAST_CONTRAST
 from tests.tools.conftest import School
 
 LESSONS = find_lessons()
@@ -147,6 +147,7 @@ def test_search_finds_warm_up(site, open_page):
 @pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_pages_fit_the_screen(site, open_page, size, scheme):
+    claims = 0
     for name in PAGES:
         uri = (site / f"{name}.html").as_uri()
         page, watch = open_page(uri, width=size[0], height=size[1], color_scheme=scheme)
@@ -157,9 +158,12 @@ def test_pages_fit_the_screen(site, open_page, size, scheme):
         assert (brightness > 128) == (scheme == "light"), name
         assert page.evaluate(CUT_OFF) == [], f"{name}: a sentence is cut off"
         assert page.evaluate(OVER_THE_EDGE) == 0, f"{name}: a formula runs over the edge"
-        for claim in page.locator(".cell_output span[style*='font-weight']").all()[:4]:
-            assert claim.evaluate(CONTRAST) >= LEAST_CONTRAST, f"{name}: {claim.inner_text()}"
+        for claim in page.locator(f".cell_output {CLAIM}").all()[:4]:
+            for part in (claim, claim.locator("span")):
+                assert part.evaluate(CONTRAST) >= LEAST_CONTRAST, f"{name}: {claim.inner_text()}"
+            claims += 1
         watch.assert_quiet()
+    assert claims > len(LESSONS)
 
 
 @pytest.mark.parametrize("name", [lesson.name for lesson in LESSONS] + ["glossary"])
