@@ -3,6 +3,10 @@
 The ids are those of the cases in ``bad_inputs.md``.
 """
 
+import shutil
+import subprocess
+import sys
+
 import nbformat
 import psutil
 import pytest
@@ -11,7 +15,9 @@ from course_utils.files import ROOT
 from course_utils.results import LessonResult
 from course_utils.tools.run import execute
 from course_utils.tools.run.execute import execute_lesson
+from course_utils.tools.run.record import read_course
 from course_utils.tools.run.runner import run_lessons
+from tests.own_folder import write_images
 
 CHECK = "assert False, 'never reached'"
 
@@ -74,6 +80,20 @@ def test_no_process_of_a_lesson_outlives_it(school, tmp_path):  # n56
     finally:
         for pid in filter(psutil.pid_exists, left):
             psutil.Process(pid).kill()
+
+
+@pytest.mark.faults
+def test_a_missing_test_split_is_found_before_anything_is_trained(tmp_path):  # z02
+    images = write_images(tmp_path / "mine", count=40)
+    shutil.rmtree(images / "test")
+    asked = ["12", "--profile", "smoke", "--dataset", str(images), "--build", str(tmp_path)]
+    command = [sys.executable, "-m", "course_utils.tools", "run", *asked]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    (path,) = tmp_path.glob("*/course.json")
+    (entry,) = read_course(path).lessons
+    assert "has no folder test/" in entry.reason
+    assert entry.runs == []
 
 
 def test_escape_sequences_of_a_lesson_do_not_reach_the_terminal(school):  # n63
