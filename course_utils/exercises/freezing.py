@@ -108,10 +108,11 @@ def check_freeze_all_but(answer: Callable) -> None:
             "eval() is undone by the next train().",
         )
         for mode in (True, False):
-            modes = [m.training for m in found.train(mode).get_submodule(head).modules()]
+            found.train(mode)
+            reached = all(m.training == mode for m in found.get_submodule(head).modules())
             require(
-                all(training == mode for training in modes),
-                f"model.train({mode}) does not reach the head {head!r}: only the others are frozen.",
+                reached,
+                f"model.train({mode}) does not reach the head {head!r}, which is not frozen.",
             )
         _compare_with_eval_mode(model, original, head)
 
