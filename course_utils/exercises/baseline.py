@@ -20,6 +20,7 @@ from course_utils.exercises.oracles import (
     record_modes,
     train_copy,
     train_copy_accumulated,
+    train_copy_without_zero_grad,
 )
 
 __all__ = ["check_evaluate", "check_paired_interval", "check_train_epoch"]
@@ -262,16 +263,8 @@ def _take_one_step(model: nn.Module, batches: Batches) -> tuple[nn.Module, Tenso
 
 
 def _forget_zero_grad(model: nn.Module, batches: Batches) -> tuple[nn.Module, Tensor]:
-    """Each step repeats all steps before it."""
-    losses = []
-    moved = torch.zeros_like(flatten_parameters(model))
-    for batch in batches:
-        stepped, loss = _take_steps(model, [batch])
-        moved = moved + flatten_parameters(stepped) - flatten_parameters(model)
-        vector_to_parameters(flatten_parameters(model) + moved, stepped.parameters())
-        losses.append(loss)
-        model = stepped
-    return model, torch.cat(losses)
+    """Each step goes against the sum of all gradients so far."""
+    return train_copy_without_zero_grad(model, batches, [LR] * len(batches))
 
 
 def _train_epoch(
