@@ -189,7 +189,7 @@ def _evaluate(
 EVALUATE_FAULTS: Faults = (
     ("That is the mean of the batches' means: the last batch is smaller, and each image counts "
      "once, so weigh each batch by its size.",
-     partial(_evaluate, average=lambda losses: sum(loss.mean() for loss in losses) / len(losses))),
+     partial(_evaluate, average=lambda losses: torch.stack([x.mean() for x in losses]).mean())),
     ("cross_entropy applies a softmax itself: give it the logits, not probabilities.",
      partial(_evaluate, measure=lambda logits, targets: _measure_images(
          logits.softmax(dim=1), targets))),
@@ -293,6 +293,7 @@ TRAIN_FAULTS: Faults = (
          _take_steps, loss=lambda logits, targets: F.nll_loss(logits.softmax(dim=1), targets)))),
     ("One step is taken for all batches: take one after each batch.",
      partial(_train_epoch, train=_take_one_step)),
+    # there are three
     ("The loss is divided by the number of batches before backward: that shortens every step.",
      partial(_train_epoch, train=partial(
          _take_steps, loss=lambda logits, targets: F.cross_entropy(logits, targets) / 3))),

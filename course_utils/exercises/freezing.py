@@ -137,13 +137,15 @@ def _compare_with_eval_mode(model: nn.Module, original: nn.Module, head: str) ->
 @checks_exercise()
 def check_group_by_depth(answer: Callable) -> None:
     """``answer(model, lr, decay) -> groups``: lr · decay^depth, the last child at depth 0."""
+    lr = 0.02
+    decay = 0.3
     # The last of these leaves a part of a child trainable.
     for frozen in ((), ("stem", "bn"), ("block",), ("fc",), ("block.1",)):
         model = _Network()
         for name in frozen:
             model.get_submodule(name).requires_grad_(False)
         case = f"With {' and '.join(frozen)} frozen, " if frozen else ""
-        _check_groups(answer(model, 0.02, 0.3), model, 0.02, 0.3, case)
+        _check_groups(answer(model, lr, decay), model, lr, decay, case)
 
 
 def _check_groups(groups: object, model: nn.Module, lr: float, decay: float, case: str) -> None:
@@ -243,20 +245,20 @@ def _compute_features(model: nn.Module, images: Tensor, training: bool) -> Tenso
 def _find_gradients(
     model: nn.Module,
     batches: Batches,
-    heads: Sequence[tuple[Tensor, Tensor]],
+    heads: Sequence[list[Tensor]],
     training: bool = False,
     accumulate: bool = False,
 ) -> Tensor:
     """The oracle, unless something is done in another way: the head's gradients (steps, P).
 
-    ``heads``: weight and bias before each step.
+    ``heads``: weight and bias, if there is one, before each step.
     """
     gradients = []
     for (images, targets), head in zip(batches, heads, strict=True):
-        weight, bias = (part.clone().requires_grad_() for part in head)
-        logits = F.linear(_compute_features(model, images, training), weight, bias)
+        parts = [part.clone().requires_grad_() for part in head]
+        logits = F.linear(_compute_features(model, images, training), *parts)
         loss = F.cross_entropy(logits, targets)
-        gradients.append(parameters_to_vector(torch.autograd.grad(loss, (weight, bias))))
+        gradients.append(parameters_to_vector(torch.autograd.grad(loss, parts)))
     stacked = torch.stack(gradients)
     return stacked.cumsum(dim=0) if accumulate else stacked
 
@@ -327,21 +329,21 @@ def _check_steps(
         len(steps) == len(batches),
         f"One optimizer step a batch makes {len(batches)} steps, and here it took {len(steps)}.",
     )
-    weight, bias = id(head.weight), id(head.bias)
+    keys = [id(parameter) for parameter in head.parameters()]  # weight, bias
     for step in steps:
         require(
-            {weight, bias} <= set(step.gradients),
+            set(keys) <= set(step.gradients),
             "The optimizer steps without the new head: which parameters does the optimizer hold?",
         )
-    given = steps[0].learning_rates[weight]
+    given = steps[0].learning_rates[keys[0]]
     require(
         math.isclose(given, LR, rel_tol=1e-6),
         f"The head is trained with the learning rate {given:.3g}, and lr is {LR}.",
     )
-    heads = [(step.parameters[weight], step.parameters[bias]) for step in steps]
-    gradients = [(step.gradients[weight], step.gradients[bias]) for step in steps]
+    heads = [[step.parameters[key] for key in keys] for step in steps]
+    gradients = [parameters_to_vector([step.gradients[key] for key in keys]) for step in steps]
     diagnose(
-        torch.stack([parameters_to_vector(gradient) for gradient in gradients]),
+        torch.stack(gradients),
         lambda other: other(original, batches, heads),
         _find_gradients,
         GRADIENT_FAULTS,

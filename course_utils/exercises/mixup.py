@@ -51,9 +51,9 @@ def _check_mixed(
     case: str = "",
 ) -> None:
     """``describe_images(mixed)`` is the sentence if no fault fits; ``case`` says which case."""
-    images, targets = arguments[:2]
-    before = images.clone()
-    found = answer(*arguments)
+    images = arguments[0]
+    given = [part.clone() if isinstance(part, Tensor) else part for part in arguments]
+    found = answer(*given)
     if not is_pair(found) or not all(isinstance(part, Tensor) for part in found):
         fail("Return two tensors: images and soft targets.")
     mixed, soft = (tensor.float() for tensor in found)  # (N, 3, H, W), (N, C)
@@ -66,22 +66,26 @@ def _check_mixed(
         mixed.shape == images.shape,
         f"Images come in as {tuple(images.shape)} and go out as {tuple(mixed.shape)}.",
     )
-    require(images.equal(before), "It changes the images that it is given: make new ones.")
+    for name, part, before in zip(("images", "targets", "λ"), given, arguments, strict=False):
+        untouched = not isinstance(before, Tensor) or before.equal(part)
+        require(untouched, f"It changes the {name} that it is given: make new ones.")
     diagnose(
         mixed, lambda other: other(*arguments)[0], oracle, faults, describe_images(mixed.detach())
     )
-    sums_to_1 = is_close(soft.sum(dim=1), torch.ones(len(soft)), ROUNDING)
-    require(sums_to_1, "A row of targets does not sum to 1.")
+    sums = soft.sum(dim=1)  # (N,)
+    worst = sums[(sums - 1).abs().argmax()]
+    sums_to_1 = is_close(sums, torch.ones(len(soft)), ROUNDING)
+    require(sums_to_1, f"A row of targets does not sum to 1, but to {worst:.3f}.")
     right = oracle(*arguments)[1]
     row = int((soft - right).abs().sum(dim=1).argmax())
-    own = int(targets[row])
+    expected, given_row = ([round(x, 3) for x in rows[row].tolist()] for rows in (right, soft))
     diagnose(
         soft,
         lambda other: other(*arguments)[1],
         oracle,
         faults,
-        f"The targets do not have the shares that the images have{case}: image {row} gives "
-        f"{right[row, own]:.3f} to its own class {own}, yours {soft[row, own]:.3f}.",
+        f"The targets do not have the shares that the images have{case}: those of image {row} are "
+        f"{expected}, not {given_row}.",
     )
 
 
@@ -230,7 +234,9 @@ def _check_one_box(answer: Callable, box: tuple[int, int, int, int]) -> None:
     )
 
 
-def _describe_cut(mixed: Tensor, images: Tensor, box: tuple[int, ...], permutation: Tensor) -> str:
+def _describe_cut(
+    mixed: Tensor, images: Tensor, box: tuple[int, int, int, int], permutation: Tensor
+) -> str:
     """Which pixels should be another's, and which are; or what stands in them."""
     right = _cut_mix(images, torch.zeros(len(images)).long(), box, permutation, 1)[0]
     wanted, found = (_describe_pixels(tensor != images) for tensor in (right, mixed))
@@ -345,7 +351,8 @@ def _check_one_training(answer: Callable, alpha: float) -> None:
 
     steps = len(train)
     require(len(record.inputs) > steps, "Every batch is to be trained on, and then validated.")
-    validated_first = not any(record.modes[: len(val)]) and all(record.modes[len(val) :])
+    # Sorted, False comes first: all forward passes in eval mode before all those in train mode.
+    validated_first = len(set(record.modes)) == 2 and record.modes == sorted(record.modes)
     require(not validated_first, "It validates before it trains: return the loss after the epoch.")
     trained_in_train_mode = all(record.modes[:steps])
     require(trained_in_train_mode, "It trains in eval mode: call model.train() before.")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from numbers import Real
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
@@ -254,7 +255,8 @@ def check_train_with_schedule(answer: Callable) -> None:
         model = nn.Sequential(nn.Flatten(), nn.Linear(12, 4))
         start = copy.deepcopy(model)
         learning_rates = answer(model, dataset, loader, epochs, PEAK_LR)
-        require(isinstance(learning_rates, list), "Return the list of learning rates.")
+        is_sequence = isinstance(learning_rates, list | tuple | np.ndarray | Tensor)
+        require(is_sequence, "Return the list of learning rates.")
         total = epochs * len(loader)
         require(
             len(learning_rates) == total,

@@ -139,6 +139,8 @@ WRONG_ANSWERS = {
         (_each(soft="targets"), "Soft targets have the shape"),
         (_each(mixed="images.mul_(a).add_((1 - a) * images[permutation])"),
          "changes the images that it is given"),
+        (_each(shape="lams[:, None, None, None].neg_().add_(1), lams[:, None]"),
+         "changes the λ that it is given"),
     ],
     "cut_mix": [
         (_cut(copy="images"), "changes the images that it is given"),
@@ -151,7 +153,7 @@ WRONG_ANSWERS = {
         (_cut(edges="y1, y2, x1, x2 = top, height, left, width"),
          "rows 2–5 and columns 3–7; yours changes rows 2–3 and columns 3–4"),
         (_cut().replace("max(0, y2 - y1) * max(0, x2 - x1)", "9"),
-         "image 0 gives 0.833 to its own class 0, yours 0.925"),
+         r"0.833.*, not \[.*0.925"),
         (_cut().replace("F.one_hot(targets, num_classes)", "F.one_hot(targets)"),
          r"shape \(6, 4\), not \(6, 3\)"),
         (_cut(edges=CLIPPED.replace("shape[2]", "shape[9]").replace("shape[3]", "shape[2]")

@@ -241,7 +241,7 @@ def train_with_schedule(model, dataset, loader, epochs, peak_lr):
             nn.functional.nll_loss(model(images).log_softmax(1), targets).backward()
             optimizer.step()
             step += 1
-    return rates.tolist()
+    return rates
 """,
     ],
 }
