@@ -1,6 +1,7 @@
 """Checks of the exercises of lesson 05."""
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -13,6 +14,7 @@ from course_utils.exercises.oracles import (
     Batches,
     flatten_parameters,
     is_close,
+    is_near,
     is_pair,
     train_copy,
     train_copy_without_zero_grad,
@@ -282,10 +284,24 @@ class _Record:
         self._handle.remove()
 
 
-def _check_training(inputs: list[Tensor], train: Batches, start: nn.Module, found: Tensor) -> None:
+def _measure_learning_rate(
+    start: nn.Module, batch: tuple[Tensor, Tensor], after: Tensor
+) -> float | None:
+    """The length of the step on this batch that leads to ``after`` (P,), if one does."""
+    weights = flatten_parameters(start)
+    against_gradient = flatten_parameters(train_copy(start, [batch], [1.0])[0]) - weights
+    taken = after - weights
+    length = (taken @ against_gradient / against_gradient.square().sum()).item()
+    return length if is_near(taken, length * against_gradient, 1e-4) else None
+
+
+def _check_training(
+    inputs: list[Tensor], train: Batches, start: nn.Module, after_first: Tensor, found: Tensor
+) -> None:
     """The weights ``found`` (P,) are those of SGD on the mixed images with their soft targets.
 
-    Image i of a batch is 1 at place i and 0 elsewhere, so a mixed image says what is in it.
+    ``after_first`` (P,) are those after one step. Image i of a batch is 1 at place i and 0
+    elsewhere, so a mixed image says what is in it.
     """
     right = [images.flatten(1)[:, : len(images)] for images in inputs]  # (N, N) each
     alone = [torch.eye(len(share)) for share in right]
@@ -314,9 +330,12 @@ def _check_training(inputs: list[Tensor], train: Batches, start: nn.Module, foun
         ),
     )
     otherwise = (
-        f"The steps are not those of SGD with lr = {LR} on the mixed images: have their soft "
-        "targets the same λ and the same partners?"
+        "The steps are not those of SGD on the mixed images: have their soft targets the same λ "
+        "and the same partners?"
     )
+    learning_rate = _measure_learning_rate(start, (inputs[0], right[0] @ hard[0]), after_first)
+    if learning_rate is not None and not math.isclose(learning_rate, LR, rel_tol=1e-3):
+        otherwise = f"The learning rate is {learning_rate:.3g}, and lr is {LR}."
     diagnose(found, run, (right, train_copy), faults, otherwise)
 
 
@@ -363,7 +382,7 @@ def _check_one_training(answer: Callable, alpha: float) -> None:
         all(torch.equal(seen, weights) for seen in record.weights[steps:]),
         "The weights change while it validates: it trains on the validation images.",
     )
-    _check_training(record.inputs[:steps], train, start, weights)
+    _check_training(record.inputs[:steps], train, start, record.weights[1], weights)
     _require_drawn_anew(record.inputs[:steps], alpha)
 
     val_images = torch.cat([images for images, _ in val])

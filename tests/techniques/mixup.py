@@ -176,6 +176,7 @@ WRONG_ANSWERS = {
         (_train().replace("optimizer.zero_grad()", "pass"), "call zero_grad before each backward"),
         (_train(soft="torch.lerp(hard[permutation], hard, torch.rand(()).item())"),
          "the same λ and the same partners"),
+        (_train().replace("lr=lr", "lr=0.01"), "learning rate is 0.01, and lr is 0.1"),
         (_train().replace("return total / count", "pass"), "Nothing came back"),
         (_train().replace("def train_and_validate", "def train_first").replace(
             "    total, count = 0.0, 0", "    return None") + """
