@@ -1,23 +1,34 @@
 """Checks of the exercises of lesson 02."""
 
 import copy
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector
+from torch.optim import Optimizer
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
-from course_utils.exercises.checking import checks_exercise, fail, require
+from course_utils.exercises.checking import checks_exercise, diagnose, fail, require
 from course_utils.exercises.oracles import Batches
 
 __all__ = ["check_freeze_all_but", "check_group_by_depth", "check_probe"]
 
 NUM_CLASSES = 3
-CHILDREN = ("stem", "bn", "block", "fc")  # those of `_Network` with parameters, in order
+CHILDREN = ("stem", "bn", "block", "fc_norm", "fc")  # of `_Network`, with parameters, in order
+LR = 0.03  # of a new head
 
 
 class _Network(nn.Module):
-    """Convolutions with BatchNorm, then a head."""
+    """Convolutions with BatchNorm, then a head, and a child whose name begins like the head's."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,11 +37,13 @@ class _Network(nn.Module):
         self.act = nn.ReLU()
         self.block = nn.Sequential(nn.Conv2d(4, 32, 3), nn.BatchNorm2d(32), nn.ReLU())
         self.pool = nn.AdaptiveAvgPool2d(1)
+        self.fc_norm = nn.LayerNorm(32)
         self.fc = nn.Linear(32, 5)
 
     def forward(self, images: Tensor) -> Tensor:
         features = self.block(self.act(self.bn(self.stem(images))))  # (N, 32, 4, 4)
-        return self.fc(self.pool(features).flatten(1))  # (N, 32, 1, 1) -> (N, 32) -> (N, 5)
+        pooled = self.pool(features).flatten(1)  # (N, 32, 1, 1) -> (N, 32)
+        return self.fc(self.fc_norm(pooled))  # (N, 32) -> (N, 5)
 
 
 def _draw_batches(count: int) -> Batches:
@@ -94,6 +107,13 @@ def check_freeze_all_but(answer: Callable) -> None:
             f"{', '.join(moved)} moved in training: BatchNorm's statistics have no gradient, and "
             "eval() is undone by the next train().",
         )
+        for mode in (True, False):
+            found.train(mode)
+            reached = all(m.training == mode for m in found.get_submodule(head).modules())
+            require(
+                reached,
+                f"model.train({mode}) does not reach the head {head!r}, which is not frozen.",
+            )
         _compare_with_eval_mode(model, original, head)
 
 
@@ -119,28 +139,43 @@ def check_group_by_depth(answer: Callable) -> None:
     """``answer(model, lr, decay) -> groups``: lr · decay^depth, the last child at depth 0."""
     lr = 0.02
     decay = 0.3
-    for frozen in ((), ("stem", "bn")):
+    # The last of these leaves a part of a child trainable.
+    for frozen in ((), ("stem", "bn"), ("block",), ("fc",), ("block.1",)):
         model = _Network()
         for name in frozen:
             model.get_submodule(name).requires_grad_(False)
-        trainable = [name for name in CHILDREN if name not in frozen]
-        expected = {id(p) for name in trainable for p in model.get_submodule(name).parameters()}
-        found = _read_groups(answer(model, lr, decay), expected)
-        head_lr = found[id(model.fc.weight)]
-        require(abs(head_lr - lr) < 1e-12, f"The last child gets lr = {lr}, not {head_lr:.3g}.")
-        for depth, name in enumerate(reversed(trainable)):
-            right_lr = lr * decay**depth
-            for parameter in model.get_submodule(name).parameters():
-                given = found[id(parameter)]
-                require(
-                    abs(given - right_lr) < 1e-12,
-                    f"{name} is {depth} below the last child with parameters and gets "
-                    f"{right_lr:.3g}, not {given:.3g}.",
-                )
+        case = f"With {' and '.join(frozen)} frozen, " if frozen else ""
+        _check_groups(answer(model, lr, decay), model, lr, decay, case)
 
 
-def _read_groups(groups: object, expected: set[int]) -> dict[int, float]:
-    """The learning rate of each parameter, by its id; ``expected`` are the ids there should be."""
+def _check_groups(groups: object, model: nn.Module, lr: float, decay: float, case: str) -> None:
+    """``case``: words before each sentence."""
+    children = {
+        name: [p for p in model.get_submodule(name).parameters() if p.requires_grad]
+        for name in CHILDREN
+    }
+    trainable = [name for name in CHILDREN if children[name]]
+    found = _read_groups(groups, model)
+    for depth, name in enumerate(reversed(trainable)):
+        expected = lr * decay**depth
+        given = [found[id(parameter)] for parameter in children[name]]
+        if depth:
+            place = f"{name} is {depth} below the last child that is trained, {trainable[-1]},"
+        else:
+            place = f"{name} is the last child that is trained"
+        require(
+            all(math.isclose(one, given[0], rel_tol=1e-6) for one in given),
+            f"{case}{name} has parameters with different learning rates: the depth counts "
+            "children, not parameters.",
+        )
+        require(
+            math.isclose(given[0], expected, rel_tol=1e-6),
+            f"{case}{place} and gets {expected:.3g}, not {given[0]:.3g}.",
+        )
+
+
+def _read_groups(groups: object, model: nn.Module) -> dict[int, float]:
+    """The learning rate of each trainable parameter, by its id."""
     if not isinstance(groups, list | tuple):
         fail("Return a list of groups.")
     require(
@@ -152,43 +187,127 @@ def _read_groups(groups: object, expected: set[int]) -> dict[int, float]:
         params = group["params"]
         # As in PyTorch a group of one parameter may hold it without a list.
         params = [params] if isinstance(params, Tensor) else list(params)
-        pairs += [(parameter, group["lr"]) for parameter in params]
+        pairs += [(parameter, float(group["lr"])) for parameter in params]
     tensors = all(isinstance(parameter, Tensor) for parameter, _ in pairs)
     require(tensors, '"params" holds the parameters themselves, not their names.')
     found = {id(parameter): lr for parameter, lr in pairs}
     require(len(found) == len(pairs), "A parameter stands in two groups.")
-    require(not set(found) - expected, "A frozen parameter stands in a group.")
-    require(set(found) == expected, "A trainable parameter stands in no group.")
+    for name, parameter in model.named_parameters():
+        grouped = id(parameter) in found
+        require(parameter.requires_grad or not grouped, f"{name} is frozen and stands in a group.")
+        require(grouped or not parameter.requires_grad, f"{name} is trained, in no group.")
     return found
+
+
+@dataclass
+class _Step:
+    """One step of an optimizer: what it was given."""
+
+    learning_rates: dict[int, float]  # of each parameter, by its id
+    parameters: dict[int, Tensor]  # before the step, by the same ids
+    gradients: dict[int, Tensor] = field(default_factory=dict)  # of those that have one
+
+
+@contextmanager
+def _record_steps() -> Iterator[list[_Step]]:
+    """A list that gets every step of every optimizer inside."""
+    steps: list[_Step] = []
+
+    def note_before(optimizer: Optimizer, args: tuple, kwargs: dict) -> None:
+        pairs = [(p, float(g["lr"])) for g in optimizer.param_groups for p in g["params"]]
+        learning_rates = {id(p): lr for p, lr in pairs}
+        steps.append(_Step(learning_rates, {id(p): p.detach().clone() for p, _ in pairs}))
+
+    def note_after(optimizer: Optimizer, args: tuple, kwargs: dict) -> None:
+        """Only now the gradients are there, if a closure has computed them."""
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        steps[-1].gradients = {id(p): p.grad.clone() for p in parameters if p.grad is not None}
+
+    handles = [
+        register_optimizer_step_pre_hook(note_before),
+        register_optimizer_step_post_hook(note_after),
+    ]
+    try:
+        yield steps
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _compute_features(model: nn.Module, images: Tensor, training: bool) -> Tensor:
+    """What comes into ``fc`` of a copy (N, 32), with BatchNorm in this mode."""
+    backbone = copy.deepcopy(model).train(training)
+    backbone.fc = nn.Identity()
+    with torch.no_grad():
+        return backbone(images)
+
+
+def _find_gradients(
+    model: nn.Module,
+    batches: Batches,
+    heads: Sequence[list[Tensor]],
+    training: bool = False,
+    accumulate: bool = False,
+) -> Tensor:
+    """The oracle, unless something is done in another way: the head's gradients (steps, P).
+
+    ``heads``: weight and bias, if there is one, before each step.
+    """
+    gradients = []
+    for (images, targets), head in zip(batches, heads, strict=True):
+        parts = [part.clone().requires_grad_() for part in head]
+        logits = F.linear(_compute_features(model, images, training), *parts)
+        loss = F.cross_entropy(logits, targets)
+        gradients.append(parameters_to_vector(torch.autograd.grad(loss, parts)))
+    stacked = torch.stack(gradients)
+    return stacked.cumsum(dim=0) if accumulate else stacked
+
+
+# fmt: off
+# What a wrong answer makes of the gradients, and why.
+GRADIENT_FAULTS: Sequence[tuple[str, Callable[..., Tensor]]] = (
+    ("The head is trained on features in train mode, which BatchNorm normalises with the batch's "
+     "own statistics: the backbone must be in eval mode.",
+     partial(_find_gradients, training=True)),
+    ("A step sees the gradients of all batches so far: call zero_grad before each backward.",
+     partial(_find_gradients, accumulate=True)),
+)
+# fmt: on
 
 
 @checks_exercise()
 def check_probe(answer: Callable) -> None:
-    """``answer(model, batches, num_classes) -> model``: a new head is trained, and only that."""
-    # Of three models, as a head that is not trained may be right by luck.
-    right = torch.cat([_run_probe(answer) for _ in range(3)])
-    share = right.float().mean()
-    require(
-        share > 0.75,
-        f"After training {share:.0%} of the images are right, with a new head in the optimizer "
-        "it is nearly all: which parameters does the optimizer hold?",
-    )
-
-
-def _run_probe(answer: Callable) -> Tensor:
-    """Which images the trained model classifies right: (images,), bool."""
+    """``answer(model, batches, num_classes, lr) -> model``: a new head is trained, only that."""
     model = _make_network()
-    before = copy.deepcopy(model.state_dict())
-    batches = _draw_batches(60)
-    found = answer(model, batches, NUM_CLASSES)
+    original = copy.deepcopy(model)
+    batches = _draw_batches(4)
+    try:
+        with _record_steps() as steps:
+            found = answer(model, batches, NUM_CLASSES, LR)
+    except RuntimeError:  # what backward raises where nothing has a gradient
+        all_frozen = not any(p.requires_grad for p in model.parameters())
+        require(not all_frozen, "The new head is frozen too: freeze first, then make the head.")
+        raise
     require(isinstance(found, nn.Module), "Return the model.")
     head = found.fc
     require(
-        isinstance(head, nn.Linear) and head.out_features == NUM_CLASSES,
-        f"The new head fc must have {NUM_CLASSES} outputs.",
+        isinstance(head, nn.Linear),
+        f"The new head fc is a {type(head).__name__}: it must be an nn.Linear, which gives logits.",
     )
-    moved = _find_moved(found, before, "fc")
-    parameters = {name for name, _ in _Network().named_parameters()}
+    shape = tuple(head.weight.shape)
+    require(
+        shape == (NUM_CLASSES, 32),
+        f"The weight of the new head fc has the shape {shape}, not {(NUM_CLASSES, 32)}: make a "
+        f"new nn.Linear with {NUM_CLASSES} outputs.",
+    )
+    _check_backbone(found, original)
+    _check_steps(steps, head, original, batches)
+
+
+def _check_backbone(found: nn.Module, original: nn.Module) -> None:
+    """Nothing but the head has moved or has gradients."""
+    moved = _find_moved(found, original.state_dict(), "fc")
+    parameters = {name for name, _ in original.named_parameters()}
     backbone = [p for name, p in found.named_parameters() if not name.startswith("fc.")]
     require(
         not parameters & set(moved) and all(p.grad is None for p in backbone),
@@ -200,6 +319,34 @@ def _run_probe(answer: Callable) -> Tensor:
         not moved,
         "The running statistics of BatchNorm have moved: the backbone must not be in train mode.",
     )
-    found.eval()
-    with torch.no_grad():
-        return torch.cat([found(images).argmax(dim=1) == targets for images, targets in batches])
+
+
+def _check_steps(
+    steps: list[_Step], head: nn.Linear, original: nn.Module, batches: Batches
+) -> None:
+    """The new head is stepped once a batch, along the gradient of that batch."""
+    require(
+        len(steps) == len(batches),
+        f"One optimizer step a batch makes {len(batches)} steps, and here it took {len(steps)}.",
+    )
+    keys = [id(parameter) for parameter in head.parameters()]  # weight, bias
+    for step in steps:
+        require(
+            set(keys) <= set(step.gradients),
+            "The optimizer steps without the new head: which parameters does the optimizer hold?",
+        )
+    given = steps[0].learning_rates[keys[0]]
+    require(
+        math.isclose(given, LR, rel_tol=1e-6),
+        f"The head is trained with the learning rate {given:.3g}, and lr is {LR}.",
+    )
+    heads = [[step.parameters[key] for key in keys] for step in steps]
+    gradients = [parameters_to_vector([step.gradients[key] for key in keys]) for step in steps]
+    diagnose(
+        torch.stack(gradients),
+        lambda other: other(original, batches, heads),
+        _find_gradients,
+        GRADIENT_FAULTS,
+        "The head's gradients are not those of cross_entropy on each batch, in its turn.",
+        tolerance=1e-4,
+    )

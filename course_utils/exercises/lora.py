@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from course_utils.exercises.checking import Faults, checks_exercise, diagnose, require
+from course_utils.exercises.checking import Faults, checks_exercise, diagnose, fail, require
 from course_utils.models.create import create_model
 
 __all__ = ["check_adapt", "check_adapter", "check_lora_forward"]
@@ -46,6 +46,15 @@ FORWARD_FAULTS: Faults = (
      partial(_forward, scale=lambda alpha, r, k, d: alpha / d)),
     ("The scale is alpha / √r (rank-stabilised LoRA); here it is alpha / r.",
      partial(_forward, scale=lambda alpha, r, k, d: alpha / math.sqrt(r))),
+    ("The scale is rounded down to a whole number: divide alpha by r with /.",
+     partial(_forward, scale=lambda alpha, r, k, d: alpha // r)),
+    ("The update is scaled twice: once by alpha / r is enough.",
+     partial(_forward, scale=lambda alpha, r, k, d: (alpha / r) ** 2)),
+    ("The frozen layer is scaled too: alpha / r belongs to the update alone.",
+     lambda x, weight, a, b, alpha: alpha / len(a) * _forward(
+         x, weight, a, b, alpha, scale=lambda *sizes: 1)),
+    ("There is an activation between A and B: the update is linear.",
+     lambda x, weight, a, b, alpha: x @ weight.T + alpha / len(a) * (x @ a.T).relu() @ b.T),
     ("The frozen layer is missing: its output x @ weight.T stays.",
      lambda x, weight, a, b, alpha: _forward(x, 0 * weight, a, b, alpha)),
 )
@@ -56,13 +65,16 @@ FORWARD_FAULTS: Faults = (
 def check_lora_forward(answer: Callable) -> None:
     """``answer(x, weight, A, B, alpha) -> (N, d)``: x Wᵀ + (α / r) x Aᵀ Bᵀ."""
     # batch size, outputs, inputs, rank, alpha
-    for n, d, k, rank, alpha in ((3, 5, 7, 2, 6.0), (4, 6, 6, 3, 1.0), (2, 4, 9, 1, 5.0)):
+    for n, d, k, rank, alpha in ((3, 5, 7, 2, 9.0), (4, 6, 6, 3, 1.0), (2, 4, 9, 1, 5.0)):
         x = torch.randn(n, k)
         weight = torch.randn(d, k)
         a = torch.randn(rank, k)
         b = torch.randn(d, rank)
         arguments = (x, weight, a, b, alpha)
-        found = answer(*arguments)
+        given = (x.clone(), weight.clone(), a.clone(), b.clone(), alpha)
+        found = answer(*given)
+        untouched = all(map(torch.equal, given[:4], arguments[:4]))
+        require(untouched, "It changes the tensors that it is given: compute new ones.")
         require(isinstance(found, Tensor), "Return a tensor: is there a return?")
         require(
             found.shape == (n, d), f"The output is (N, d) = {(n, d)}, not {tuple(found.shape)}."
@@ -72,8 +84,21 @@ def check_lora_forward(answer: Callable) -> None:
             lambda other: other(*arguments),  # noqa: B023
             _forward,
             FORWARD_FAULTS,
-            "The values differ from x @ weight.T + alpha / r · x @ A.T @ B.T.",
+            _describe_scale(
+                found - x @ weight.T,
+                x @ a.T @ b.T,
+                alpha / rank,
+                "The values differ from x @ weight.T + alpha / r · x @ A.T @ B.T.",
+            ),
         )
+
+
+def _describe_scale(found: Tensor, update: Tensor, right: float, otherwise: str) -> str:
+    """The factor of the update (N, d) that gives ``found``, in a sentence, if there is one."""
+    scale = ((found * update).sum() / update.square().sum()).item()
+    if not _close(found, scale * update):
+        return otherwise
+    return f"The update is scaled by {scale:.3g}; here alpha / r is {right:.3g}."
 
 
 def _close(found: Tensor, expected: Tensor) -> bool:
@@ -96,61 +121,81 @@ def _check_one_adapter(answer: Callable, rank: int, alpha: float) -> None:
     require(isinstance(getattr(adapter, "base", None), nn.Linear), "Keep the layer as self.base.")
     start = original(x).detach()  # (N, out)
     same = torch.allclose(adapter(x), start, atol=1e-6)
-    require(same, "It does not start as base: B is 0.")
+    require(same, "It does not start as base: at the start B A must be 0.")
     a, b = _find_matrices(adapter, rank)
+    nn.init.normal_(a)
     nn.init.normal_(b)
     update = (x @ a.T @ b.T).detach()  # (N, in) -> (N, r) -> (N, out)
+    output = adapter(x)
+    require(output.requires_grad, "No gradient reaches A and B: a detach() or no_grad()?")
+    found = output.detach() - start
     require(
-        not _close(adapter(x), start + alpha * update),
+        not _close(found, alpha * update),
         "The update is scaled by alpha: divide by the rank.",
     )
-    scaled = alpha / rank * update
-    require(_close(adapter(x), start + scaled), "forward is not base + α/r · B A x.")
-    require(adapter(x).requires_grad, "No gradient reaches A and B: a detach() or no_grad()?")
-    _check_merge(adapter, x, original, start + scaled, scaled)
+    scale = alpha / rank
+    otherwise = "forward is not base + α/r · B A x."
+    require(_close(found, scale * update), _describe_scale(found, update, scale, otherwise))
+    _check_merge(adapter, x, original, (b @ a).detach(), scale)
 
 
 def _find_matrices(adapter: nn.Module, rank: int) -> tuple[nn.Parameter, nn.Parameter]:
     """A (rank, 6) and B (5, rank), by their shapes: an answer gives them names of its own."""
     trained = {name: p for name, p in adapter.named_parameters() if p.requires_grad}
-    of_base = any(name.startswith("base.") for name in trained)
-    require(not of_base, "The weights of base must be frozen.")
+    of_base = [name for name in trained if name.startswith("base.")]
+    require(not of_base, f"{', '.join(of_base)} must be frozen.")
+    require(trained, "Nothing is trained: A and B must be parameters, nn.Parameter.")
     shapes = sorted(tuple(p.shape) for p in trained.values())
     require(
         shapes == sorted([(rank, 6), (5, rank)]),
-        f"Train A (rank, in) and B (out, rank), not {shapes}.",
+        f"Train A (rank, in) and B (out, rank), here {(rank, 6)} and {(5, rank)}, not {shapes}.",
     )
     a, b = sorted(trained.values(), key=lambda p: p.shape != (rank, 6))
+    # Either may start at 0, but not both.
     require(
         a.abs().sum() + b.abs().sum() > 0,
         "A and B are both zero: then both gradients are zero, and it never learns.",
     )
-    require(not b.abs().sum(), "A is zero and B random; by convention it is B that starts at 0.")
     return a, b
 
 
 def _check_merge(
-    adapter: Any, x: Tensor, original: nn.Linear, expected: Tensor, scaled: Tensor
+    adapter: Any, x: Tensor, original: nn.Linear, product: Tensor, scale: float
 ) -> None:
     """``merge()`` puts the update into the weight of base, once, and the output stays.
 
-    ``original``: a copy of base; ``expected`` (N, out): the output before; ``scaled`` (N, out):
-    the update in it, times α / r.
+    ``original``: a copy of base; ``product``: B A (out, in); ``scale``: α / r.
     """
+    expected = adapter(x).detach()
     adapter.merge()
+    base = adapter.base
     require(
-        not torch.allclose(adapter.base.weight, original.weight),
+        not torch.allclose(base.weight, original.weight),
         "merge() has not changed the weight of base.",
     )
+    added = base.weight.detach() - original.weight.detach()
+    factor = (added * product).sum() / product.square().sum()
+    otherwise = "What merge() adds to the weight of base is not α/r · B A."
+    if _close(added, factor * product):
+        otherwise = (
+            f"merge() adds {factor:.3g} · B A to the weight of base; here α/r is {scale:.3g}."
+        )
+    update = scale * product
+    require(_close(added, update), otherwise)
     require(
-        not _close(adapter(x), expected + scaled),
+        base.bias is not None and torch.equal(base.bias, original.bias),
+        "merge() has changed the bias of base, which the update does not concern.",
+    )
+    require(
+        not _close(adapter(x), expected + x @ update.T),
         "After merge() the update counts twice: forward still adds it.",
     )
     require(_close(adapter(x), expected), "merge() has changed the output.")
+    merged = base.weight.detach().clone()
     adapter.merge()
     require(
-        _close(adapter(x), expected),
-        "A second merge() has changed the output: remember that it is merged.",
+        _close(adapter.base.weight, merged) and _close(adapter(x), expected),
+        "A second merge() has changed the weight of base or the output: remember the first.",
     )
     require(not adapter.base.weight.requires_grad, "After merge() the weight of base is trainable.")
 
@@ -183,10 +228,11 @@ def _check_trained_parameters(model: nn.Module, rank: int) -> None:
     wanted = {f"layer{stage}.0.conv{k}" for stage in (1, 2, 3, 4) for k in (1, 2)}
     missing = sorted(name for name in wanted if not any(a.endswith(name) for a in adapted))
     require(not missing, f"No adapter on {', '.join(missing)}.")
-    # PEFT puts a prefix before the names, and a suffix after that of a module to save.
+    # PEFT puts a prefix before the names, and a suffix after that of a module to save. Of that
+    # it keeps the original too, which takes no part any more.
     head = [name for name in trained if re.search(r"(^|\.)fc\.", name) and ".lora_" not in name]
     require(
-        len(head) == 2,
+        len([name for name in head if ".original_module." not in name]) == 2,
         "The new head is frozen with its random weights: modules_to_save trains it as a whole.",
     )
     extra = sorted(name for name in adapted if not name.endswith(tuple(wanted)))
@@ -205,10 +251,11 @@ def _check_batch_norm(model: nn.Module, images: Tensor) -> None:
         together = model(images)[:8]
     after = dict(model.named_buffers())
     moved = [name for name, x in before.items() if not torch.equal(after[name], x)]
-    require(
-        not moved,
-        "The running statistics of BatchNorm move in training: freeze them before adapting.",
-    )
+    if moved:
+        fail(
+            f"{len(moved)} running statistics of BatchNorm move in training, the first of them "
+            f"{moved[0]}: freeze BatchNorm before adapting."
+        )
     require(
         torch.allclose(alone, together, atol=1e-3),
         "BatchNorm normalises with the batch's own statistics: what an image becomes depends on "

@@ -1,6 +1,7 @@
 """Checks of the exercises of lesson 05."""
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -13,8 +14,10 @@ from course_utils.exercises.oracles import (
     Batches,
     flatten_parameters,
     is_close,
+    is_near,
     is_pair,
     train_copy,
+    train_copy_without_zero_grad,
 )
 
 __all__ = ["check_cut_mix", "check_mix_each", "check_train_and_validate"]
@@ -22,6 +25,7 @@ __all__ = ["check_cut_mix", "check_mix_each", "check_train_and_validate"]
 Mix = Callable[..., Tensor]  # mix(first, partners, lam)
 
 NUM_CLASSES = 4
+NUM_SEEN = 3  # classes that occur in a batch that is mixed or cut: the last one does not
 LR = 0.1
 ROUNDING = 1e-5
 
@@ -45,14 +49,13 @@ def _check_mixed(
     arguments: tuple,
     oracle: Callable,
     faults: Faults,
-    changed: str,
-    other_images: str,
-    other_targets: str,
+    describe_images: Callable[[Tensor], str],
+    case: str = "",
 ) -> None:
-    """The last three are the sentences if images are changed in place and if no fault fits."""
+    """``describe_images(mixed)`` is the sentence if no fault fits; ``case`` says which case."""
     images = arguments[0]
-    before = images.clone()
-    found = answer(*arguments)
+    given = [part.clone() if isinstance(part, Tensor) else part for part in arguments]
+    found = answer(*given)
     if not is_pair(found) or not all(isinstance(part, Tensor) for part in found):
         fail("Return two tensors: images and soft targets.")
     mixed, soft = (tensor.float() for tensor in found)  # (N, 3, H, W), (N, C)
@@ -65,11 +68,27 @@ def _check_mixed(
         mixed.shape == images.shape,
         f"Images come in as {tuple(images.shape)} and go out as {tuple(mixed.shape)}.",
     )
-    require(images.equal(before), changed)
-    diagnose(mixed, lambda other: other(*arguments)[0], oracle, faults, other_images)
-    sums_to_1 = is_close(soft.sum(dim=1), torch.ones(len(soft)), ROUNDING)
-    require(sums_to_1, "A row of targets does not sum to 1.")
-    diagnose(soft, lambda other: other(*arguments)[1], oracle, faults, other_targets)
+    for name, part, before in zip(("images", "targets", "λ"), given, arguments, strict=False):
+        untouched = not isinstance(before, Tensor) or before.equal(part)
+        require(untouched, f"It changes the {name} that it is given: make new ones.")
+    diagnose(
+        mixed, lambda other: other(*arguments)[0], oracle, faults, describe_images(mixed.detach())
+    )
+    sums = soft.sum(dim=1)  # (N,)
+    worst = sums[(sums - 1).abs().argmax()]
+    sums_to_1 = is_close(sums, torch.ones(len(soft)), ROUNDING)
+    require(sums_to_1, f"A row of targets does not sum to 1, but to {worst:.3f}.")
+    right = oracle(*arguments)[1]
+    row = int((soft - right).abs().sum(dim=1).argmax())
+    expected, given_row = ([round(x, 3) for x in rows[row].tolist()] for rows in (right, soft))
+    diagnose(
+        soft,
+        lambda other: other(*arguments)[1],
+        oracle,
+        faults,
+        f"The targets do not have the shares that the images have{case}: those of image {row} are "
+        f"{expected}, not {given_row}.",
+    )
 
 
 def _mix(first: Tensor, partners: Tensor, lam: Tensor | float) -> Tensor:
@@ -114,9 +133,37 @@ EACH_FAULTS: Faults = (
              mix_images=lambda first, partners, lam: _mix(first, partners, lam.flatten()))),
     ("λ and 1 − λ are swapped in the images: λ belongs to the first image.",
      partial(_mix_each, mix_images=lambda first, partners, lam: _mix(partners, first, lam))),
+    ("All images are mixed by one λ, the mean: each has its own.",
+     partial(_mix_each,
+             mix_images=lambda first, partners, lam: _mix(first, partners, lam.mean()))),
+    ("λ is raised to at least one half: take it as it comes.",
+     partial(_mix_each, mix_images=lambda first, partners, lam: _mix(
+         first, partners, lam.maximum(1 - lam)))),
+    ("The images are not mixed: their partners are images[permutation].",
+     partial(_mix_each, mix_images=lambda first, partners, lam: first)),
+    ("The partner is weighed by its own λ: image i takes 1 − lams[i] of it.",
+     lambda images, targets, lams, permutation, num_classes: _mix_each(
+         images, targets, lams, permutation, num_classes,
+         mix_images=lambda first, partners, lam: lam * first + (1 - lam[permutation]) * partners)),
+    ("The partners are those of the inverse permutation: take images[permutation].",
+     lambda images, targets, lams, permutation, num_classes: _mix_each(
+         images, targets, lams, permutation.argsort(), num_classes)),
     *_with_target_faults(_mix_each),
 )
 # fmt: on
+
+
+def _describe_shares(mixed: Tensor, images: Tensor, lams: Tensor, permutation: Tensor) -> str:
+    """How much of itself and of its partner is in the image that is furthest from right."""
+    right = _mix(images, images[permutation], lams.view(-1, 1, 1, 1))
+    row = int((mixed - right).flatten(1).norm(dim=1).argmax())
+    pair = torch.stack([images[row], images[permutation[row]]]).flatten(1)  # (2, pixels)
+    shares = torch.linalg.lstsq(pair.T, mixed[row].view(-1, 1)).solution.flatten()
+    lam = lams[row]
+    return (
+        f"Image {row} is not lams[{row}] of itself and 1 − lams[{row}] of its partner: it holds "
+        f"{shares[0]:.2f} and {shares[1]:.2f} of them instead of {lam:.2f} and {1 - lam:.2f}."
+    )
 
 
 @checks_exercise(faults=EACH_FAULTS)
@@ -125,7 +172,7 @@ def check_mix_each(answer: Callable) -> None:
     for count in (8, 5):
         # As wide as the batch is long: lams (N,) would broadcast along the columns of pixels.
         images = torch.randn(count, 3, 8, count)
-        targets = torch.arange(count) % NUM_CLASSES
+        targets = torch.arange(count) % NUM_SEEN
         lams = torch.linspace(0.05, 0.9, count)
         permutation = torch.arange(count).roll(1)
         _check_mixed(
@@ -133,9 +180,7 @@ def check_mix_each(answer: Callable) -> None:
             (images, targets, lams, permutation, NUM_CLASSES),
             _mix_each,
             EACH_FAULTS,
-            "It changes the images that it is given: return new.",
-            "Image i is not lams[i] of itself and 1 − lams[i] of its partner.",
-            "The targets do not have the shares that the images have.",
+            partial(_describe_shares, images=images, lams=lams, permutation=permutation),
         )
 
 
@@ -163,6 +208,8 @@ def _cut_mix(
 CUT_FAULTS: Faults = (
     ("λ comes from the box as drawn: over the border less is pasted, count that.",
      partial(_cut_mix, measure=lambda inside, box: box[2] * box[3] / inside.numel())),
+    ("λ divides by the height squared: an image of H × W has H · W pixels.",
+     partial(_cut_mix, measure=lambda inside, box: inside.sum() / inside.shape[0] ** 2)),
     *_with_target_faults(_cut_mix),
 )
 # fmt: on
@@ -176,7 +223,7 @@ def check_cut_mix(answer: Callable) -> None:
 
 
 def _check_one_box(answer: Callable, box: tuple[int, int, int, int]) -> None:
-    targets = torch.arange(6) % NUM_CLASSES
+    targets = torch.arange(6) % NUM_SEEN
     permutation = torch.arange(6).roll(1)
     images = torch.randn(6, 3, 10, 12)
     _check_mixed(
@@ -184,11 +231,35 @@ def _check_one_box(answer: Callable, box: tuple[int, int, int, int]) -> None:
         (images, targets, box, permutation, NUM_CLASSES),
         _cut_mix,
         CUT_FAULTS,
-        "It pastes into the images it is given: clone them.",
-        f"With the box {box} the pixels are not those of the partner inside it, clipped to "
-        "the image of 10 × 12, and the image's own outside.",
-        f"The targets do not have the shares that the images have, with the box {box}.",
+        partial(_describe_cut, images=images, box=box, permutation=permutation),
+        case=f" with the box {box}",
     )
+
+
+def _describe_cut(
+    mixed: Tensor, images: Tensor, box: tuple[int, int, int, int], permutation: Tensor
+) -> str:
+    """Which pixels should be another's, and which are; or what stands in them."""
+    right = _cut_mix(images, torch.zeros(len(images)).long(), box, permutation, 1)[0]
+    wanted, found = (_describe_pixels(tensor != images) for tensor in (right, mixed))
+    if wanted == found:
+        return (
+            f"With the box {box} the right pixels change, {wanted}, but not to those of the "
+            "partner as it came in."
+        )
+    return (
+        f"With (top, left, height, width) = {box} in an image of 10 × 12 the partner shows in "
+        f"{wanted}; yours changes {found}."
+    )
+
+
+def _describe_pixels(changed: Tensor) -> str:
+    """The rows and columns in which something of ``changed`` (N, C, H, W) is true."""
+    rows = changed.any(dim=(0, 1, 3)).nonzero().flatten().tolist()
+    columns = changed.any(dim=(0, 1, 2)).nonzero().flatten().tolist()
+    if not rows:
+        return "no pixel"
+    return f"rows {rows[0]}–{rows[-1]} and columns {columns[0]}–{columns[-1]}"
 
 
 class _Record:
@@ -213,10 +284,24 @@ class _Record:
         self._handle.remove()
 
 
-def _check_training(inputs: list[Tensor], train: Batches, start: nn.Module, found: Tensor) -> None:
+def _measure_learning_rate(
+    start: nn.Module, batch: tuple[Tensor, Tensor], after: Tensor
+) -> float | None:
+    """The length of the step on this batch that leads to ``after`` (P,), if one does."""
+    weights = flatten_parameters(start)
+    against_gradient = flatten_parameters(train_copy(start, [batch], [1.0])[0]) - weights
+    taken = after - weights
+    length = (taken @ against_gradient / against_gradient.square().sum()).item()
+    return length if is_near(taken, length * against_gradient, 1e-4) else None
+
+
+def _check_training(
+    inputs: list[Tensor], train: Batches, start: nn.Module, after_first: Tensor, found: Tensor
+) -> None:
     """The weights ``found`` (P,) are those of SGD on the mixed images with their soft targets.
 
-    Image i of a batch is 1 at place i and 0 elsewhere, so a mixed image says what is in it.
+    ``after_first`` (P,) are those after one step. Image i of a batch is 1 at place i and 0
+    elsewhere, so a mixed image says what is in it.
     """
     right = [images.flatten(1)[:, : len(images)] for images in inputs]  # (N, N) each
     alone = [torch.eye(len(share)) for share in right]
@@ -226,18 +311,32 @@ def _check_training(inputs: list[Tensor], train: Batches, start: nn.Module, foun
     require(mixed, "The training images are not mixed.")
     hard = [F.one_hot(targets, NUM_CLASSES).float() for _, targets in train]  # (N, C) each
 
-    def run(shares: list[Tensor]) -> Tensor:
-        """The weights (P,) that targets with these shares lead to."""
+    def run(other: tuple[list[Tensor], Callable]) -> Tensor:
+        """The weights (P,) that targets with these shares and this training lead to."""
+        shares, train_other = other
         soft = [share @ targets for share, targets in zip(shares, hard, strict=True)]
-        trained, _ = train_copy(start, list(zip(inputs, soft, strict=True)), [LR] * len(train))
-        return flatten_parameters(trained)
+        mixed = list(zip(inputs, soft, strict=True))
+        return flatten_parameters(train_other(start, mixed, [LR] * len(train))[0])
 
     faults = (
-        ("The images are mixed with their partners, and the targets are not.", alone),
-        ("λ and 1 − λ are swapped between images and targets.", swapped),
+        (
+            "The images are mixed with their partners, and the targets are not.",
+            (alone, train_copy),
+        ),
+        ("λ and 1 − λ are swapped between images and targets.", (swapped, train_copy)),
+        (
+            "A step sees the gradients of all batches so far: call zero_grad before each backward.",
+            (right, train_copy_without_zero_grad),
+        ),
     )
-    otherwise = "The steps are not those of SGD on the mixed images with their soft targets."
-    diagnose(found, run, right, faults, otherwise)
+    otherwise = (
+        "The steps are not those of SGD on the mixed images: have their soft targets the same λ "
+        "and the same partners?"
+    )
+    learning_rate = _measure_learning_rate(start, (inputs[0], right[0] @ hard[0]), after_first)
+    if learning_rate is not None and not math.isclose(learning_rate, LR, rel_tol=1e-3):
+        otherwise = f"The learning rate is {learning_rate:.3g}, and lr is {LR}."
+    diagnose(found, run, (right, train_copy), faults, otherwise)
 
 
 def _require_drawn_anew(inputs: list[Tensor], alpha: float) -> None:
@@ -264,19 +363,26 @@ def _check_one_training(answer: Callable, alpha: float) -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(12, NUM_CLASSES))
     start = copy.deepcopy(model)
     record = _Record(model)
-    loss = float(answer(model, train, val, NUM_CLASSES, alpha, LR))
+    returned = answer(model, train, val, NUM_CLASSES, alpha, LR)
     record.stop()
+    require(returned is not None, "Nothing came back: return the mean validation loss.")
+    loss = float(returned)
 
     steps = len(train)
     require(len(record.inputs) > steps, "Every batch is to be trained on, and then validated.")
-    modes_right = all(record.modes[:steps]) and not any(record.modes[steps:])
-    require(modes_right, "Train in train mode, validate in eval mode: model.eval().")
+    # Sorted, False comes first: all forward passes in eval mode before all those in train mode.
+    validated_first = len(set(record.modes)) == 2 and record.modes == sorted(record.modes)
+    require(not validated_first, "It validates before it trains: return the loss after the epoch.")
+    trained_in_train_mode = all(record.modes[:steps])
+    require(trained_in_train_mode, "It trains in eval mode: call model.train() before.")
+    validated_in_eval_mode = not any(record.modes[steps:])
+    require(validated_in_eval_mode, "It validates in train mode: model.eval() comes before.")
     weights = flatten_parameters(model)
     require(
         all(torch.equal(seen, weights) for seen in record.weights[steps:]),
         "The weights change while it validates: it trains on the validation images.",
     )
-    _check_training(record.inputs[:steps], train, start, weights)
+    _check_training(record.inputs[:steps], train, start, record.weights[1], weights)
     _require_drawn_anew(record.inputs[:steps], alpha)
 
     val_images = torch.cat([images for images, _ in val])

@@ -19,6 +19,7 @@ __all__ = [
     "record_modes",
     "train_copy",
     "train_copy_accumulated",
+    "train_copy_without_zero_grad",
 ]
 
 Batches = list[tuple[Tensor, Tensor]]  # (inputs, targets) of each batch
@@ -98,3 +99,19 @@ def train_copy_accumulated(
         vector_to_parameters(flatten_parameters(model) - learning_rate * gradient, parameters)
         losses += [part.item() for part in parts]
     return model, torch.tensor(losses, dtype=torch.float64)
+
+
+def train_copy_without_zero_grad(
+    model: nn.Module, batches: Batches, learning_rates: Sequence[float]
+) -> tuple[nn.Module, Tensor]:
+    """As `train_copy`, but each step goes against the sum of all gradients so far."""
+    losses = []
+    gradients = torch.zeros_like(flatten_parameters(model))  # (P,)
+    for batch, learning_rate in zip(batches, learning_rates, strict=True):
+        stepped, loss = train_copy(model, [batch], [1.0])
+        weights = flatten_parameters(model)
+        gradients = gradients + weights - flatten_parameters(stepped)
+        vector_to_parameters(weights - learning_rate * gradients, stepped.parameters())
+        losses.append(loss)
+        model = stepped
+    return model, torch.cat(losses)

@@ -75,7 +75,7 @@ WRONG_ANSWERS = {
                  "    if hasattr(m, 'track_running_stats'): m.track_running_stats = False",
                  "return model"), "still normalises with those"),
         (_freeze("timm.utils.freeze(model, ['stem', 'bn', 'block'])"), "Return the model"),
-        (_freeze("timm.utils.freeze(model, ['stem', 'bn', 'block'])", "return model"),
+        (_freeze("timm.utils.freeze(model, ['stem', 'bn', 'block', 'fc_norm'])", "return model"),
          "here 'block'"),
         (_freeze("import copy", "model = copy.deepcopy(model)",
                  "timm.utils.freeze(model, [n for n, _ in model.named_children() if n != head])",
@@ -83,26 +83,45 @@ WRONG_ANSWERS = {
         (_freeze(OTHERS, "for c in others: c.requires_grad_(False)",
                  "for m in model.modules():", "    if hasattr(m, 'momentum'): m.momentum = 0",
                  "return model"), "moved in training|still normalises"),
+        (_freeze("names = [n for n, _ in model.named_children() if not n.startswith(head)]",
+                 "timm.utils.freeze(model, names)", "return model"), "fc_norm.weight would still"),
+        (_freeze("names = [n for n, _ in model.named_children() if head not in n]",
+                 "timm.utils.freeze(model, names)", "return model"), "fc_norm.weight would still"),
+        (_freeze(OTHERS, "for c in others: c.requires_grad_(False)", "model.eval()",
+                 "model.train = lambda mode=True: model", "return model"),
+         r"train\(True\) does not reach the head"),
+        (_freeze(OTHERS, "for c in others: c.requires_grad_(False)", "model.eval()",
+                 "model.get_submodule(head).train()", "model.train = lambda mode=True: model",
+                 "return model"), r"train\(False\) does not reach the head"),
     ],
     "group_by_depth": [
         (_group("lists = [list(c.parameters()) for c in model.children()]",
                 "return [{'params': p, 'lr': lr * decay ** d} for d, p in "
-                "enumerate(reversed(lists))]"), "block is 1 below"),
+                "enumerate(reversed(lists))]"), "block is 2 below"),
         (_group(TRAINABLE, "lists = [p for p in lists if p]",
                 "return [{'params': p, 'lr': lr * decay ** d} for d, p in enumerate(lists)]"),
-         "The last child gets lr"),
+         "fc is the last child that is trained"),
         (_group(TRAINABLE, "lists = [p for p in lists if p]",
                 "return [{'params': p, 'lr': lr * decay * d} for d, p in "
-                "enumerate(reversed(lists))]"), "The last child gets lr"),
+                "enumerate(reversed(lists))]"), "fc is the last child that is trained"),
         (_group("lists = [list(c.parameters()) for c in model.children()]",
                 "lists = [p for p in lists if p]",
                 "return [{'params': p, 'lr': lr * decay ** d} for d, p in "
-                "enumerate(reversed(lists))]"), "frozen parameter stands in a group"),
+                "enumerate(reversed(lists))]"), "is frozen and stands in a group"),
         (_group(TRAINABLE, "lists = [p for p in lists if p]",
                 "return [{'params': p, 'lr': lr * decay ** d} for d, p in "
-                "enumerate(reversed(lists[1:]))]"), "stands in no group"),
+                "enumerate(reversed(lists[1:]))]"), "stem.weight is trained, in no group"),
         (_group(TRAINABLE, "lists = [p for p in lists if p]",
                 "return [{'params': p, 'lr': lr} for p in lists + lists[:1]]"), "two groups"),
+        (_group("lists = [list(c.parameters()) for c in model.children()]",
+                "lists = [p for p in reversed(lists) if p]",
+                "groups = [{'params': [q for q in p if q.requires_grad], 'lr': lr * decay ** d} "
+                "for d, p in enumerate(lists)]",
+                "return [group for group in groups if group['params']]"),
+         "With block frozen, bn is 2 below"),
+        (_group("kept = [p for p in model.parameters() if p.requires_grad]",
+                "return [{'params': [p], 'lr': lr * decay ** d} for d, p in "
+                "enumerate(reversed(kept))]"), "depth counts children, not parameters"),
         (_group("return [p for p in model.parameters()]"), "Each group is a dict"),
         (_group("return [{'params': [n], 'lr': lr} for n, _ in model.named_parameters()]"),
          "not their names"),
@@ -112,15 +131,37 @@ WRONG_ANSWERS = {
         (_probe(ATTRIBUTE, OF_ALL, NEW_HEAD, "model.train()"), "attribute that nobody reads"),
         (_probe(NEW_HEAD, OF_HEAD, "model.eval()"), "The backbone has gradients"),
         (_probe(NEW_HEAD, OF_HEAD, "model.eval().requires_grad_(False)"),
-         "stopped with RuntimeError"),
+         "The new head is frozen too"),
         (_probe("model.requires_grad_(False)", OF_ALL, NEW_HEAD, "model.eval()"),
          "which parameters does the optimizer hold"),
         (_probe("model.requires_grad_(False)", NEW_HEAD, OF_HEAD, "model.train()"),
          "must not be in train mode"),
         (_probe(NEW_HEAD, OF_ALL, "model.eval()"), "backbone has gradients or has changed"),
         (_probe("model.requires_grad_(False)", "model.fc.requires_grad_(True)", OF_HEAD,
-                "model.eval()"), "stopped with|must have 3 outputs"),
-        ("def probe(model, batches, num_classes):\n    pass", "Return the model"),
+                "model.eval()"), "make a new nn.Linear with 3"),
+        (_probe("model.requires_grad_(False)", "model.fc.out_features = num_classes",
+                "model.fc.requires_grad_(True)", OF_HEAD, "model.eval()"), r"the shape \(5, 32\)"),
+        (_probe("model.requires_grad_(False)",
+                "model.fc = nn.Sequential(nn.Linear(32, num_classes), nn.Softmax(dim=1))", OF_HEAD,
+                "model.eval()"), "which gives logits"),
+        (_probe("model.requires_grad_(False)", NEW_HEAD, OF_HEAD, "model.eval()")
+         .replace("optimizer.zero_grad()", "pass"), "call zero_grad before each backward"),
+        (_probe("model.requires_grad_(False)", NEW_HEAD, OF_HEAD.replace("lr=lr", ""),
+                "model.eval()"), "trained with the learning rate 0.001, and lr is 0.03"),
+        (_probe("model.requires_grad_(False)", NEW_HEAD, OF_HEAD, "model.eval()",
+                "batches = batches[:-1]"), "makes 4 steps, and here it took 3"),
+        (_probe("model.requires_grad_(False)", NEW_HEAD, OF_HEAD, "model.eval()",
+                "batches = batches[::-1]"), "on each batch, in its turn"),
+        # on the statistics of each batch, which the running statistics do not show
+        (_probe("model.requires_grad_(False)", NEW_HEAD, OF_HEAD, "model.train()",
+                "for m in model.modules():",
+                "    if hasattr(m, 'track_running_stats'): m.track_running_stats = False"),
+         "features in train mode"),
+        (_probe("model.requires_grad_(False)", NEW_HEAD, OF_HEAD, "model.train()",
+                "kept = {n: x.clone() for n, x in model.state_dict().items() if 'fc.' not in n}")
+         .replace("return", "model.load_state_dict(kept, strict=False)\n    return"),
+         "features in train mode"),
+        ("def probe(model, batches, num_classes, lr):\n    pass", "Return the model"),
     ],
 }  # fmt: skip
 
@@ -152,11 +193,17 @@ OTHER_RIGHT_ANSWERS = {
             "last = len(children) - 1",
             "return [dict(params=ps, lr=lr * decay ** (last - n))"
             " for n, ps in enumerate(children.values())]"),
+        # learning rates as tensors
+        _group(
+            "rates = torch.tensor(lr) * decay ** torch.arange(9)", "groups = []",
+            "for child in reversed([*model.children()]):",
+            "    kept = list(filter(lambda p: p.requires_grad, child.parameters()))",
+            "    if kept: groups += [{'params': kept, 'lr': rates[len(groups)]}]", "return groups"),
     ],
     "probe": [
         _probe(
             "model.eval()", "for p in model.parameters(): p.requires_grad_(False)", NEW_HEAD,
-            "optimizer = torch.optim.SGD(model.fc.parameters(), lr=0.2)"),
+            "optimizer = torch.optim.SGD(model.fc.parameters(), lr=lr)"),
         # the frozen part's features are computed once, and the head is trained on them
         """
 def probe(model, batches, num_classes, lr=0.05):
@@ -171,6 +218,20 @@ def probe(model, batches, num_classes, lr=0.05):
         optimizer.step()
         head.zero_grad()
     model.fc = head
+    return model
+""",
+        # the optimizer computes the gradients itself
+        """
+def probe(model, batches, num_classes, lr=0.05):
+    freeze_before(model, "fc").fc = nn.Linear(model.fc.in_features, num_classes)
+    optimizer = AdamW(model.parameters(), lr)
+    for images, targets in batches:
+        def closure():
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(images), targets)
+            loss.backward()
+            return loss
+        optimizer.step(closure)
     return model
 """,
     ],

@@ -88,26 +88,39 @@ WRONG_ANSWERS = {
         # The check knows these too; a second source shows that each sentence is about its fault.
         (_forward("x @ weight.T + alpha / A.shape[1] * x @ A.T @ B.T"), "the input's size"),
         (_forward("x @ weight.T + alpha / len(B) * x @ A.T @ B.T"), "the output's size"),
-        (_forward("x @ weight.T + 3 * alpha / len(A) * x @ A.T @ B.T"), "The values differ"),
+        (_forward("x @ weight.T + 3 * alpha / len(A) * x @ A.T @ B.T"),
+         "scaled by 13.5; here alpha / r is 4.5"),
+        (_forward("x @ weight.T + alpha / len(A) * (x @ A.T @ B.T).tanh()"), "The values differ"),
+        (_forward("x @ (weight.add_(B @ A, alpha=alpha / len(A))).T"), "changes the tensors"),
         (_forward("(x @ weight.T + alpha / len(A) * x @ A.T @ B.T).T"), "The output is"),
         (_forward("None"), "is there a return"),
         (_forward("x @ weight + alpha / len(A) * x @ A.T @ B.T"), "stopped with RuntimeError"),
     ],
     "adapter": [
-        (_adapter(A="torch.zeros(rank, base.in_features)",
-                  B="torch.randn(base.out_features, rank)"), "by convention it is B"),
         (_adapter(A="torch.zeros(rank, base.in_features)"), "never learns"),
         (_adapter(B="torch.randn(base.out_features, rank)"), "does not start as base"),
+        (_adapter(scale="alpha // rank"), "scaled by 1; here alpha / r is 1.5"),
         (_adapter(scale="alpha"), "scaled by alpha"),
-        (_adapter(scale="1 / rank"), "forward is not base"),
-        (_adapter(frozen=""), "weights of base must be frozen"),
+        (_adapter(scale="1 / rank"), "scaled by 0.5; here alpha / r is 4"),
+        (_adapter(frozen=""), "base.weight, base.bias must be frozen"),
+        (_adapter().replace("nn.Parameter", ""), "Nothing is trained"),
+        (_adapter(merge=f"if self.merged: self.base.weight -= self.scale * self.B @ self.A\n"
+                        f"        else: {ADD}\n        self.merged = not self.merged"),
+         "A second merge"),
+        (_adapter(forward="if self.merged: return x @ self.base.weight.T"),
+         r"merge\(\) has changed the output"),
+        (_adapter(merge=f"if not self.merged: {ADD}; self.base.bias.zero_(); self.merged = True"),
+         "changed the bias"),
+        (_adapter(merge="if not self.merged: self.base.weight *= 2; self.merged = True"),
+         "is not α/r · B A"),
         (_adapter(merge=ADD), "counts twice: forward still adds it"),
         (_adapter(merge=f"{ADD}; self.merged = True"), "A second merge"),
         (_adapter(merge="self.merged = True"), "has not changed the weight"),
         (_adapter(merge="if not self.merged: self.base.weight += self.B @ self.A; "
-                        "self.merged = True"), "has changed the output"),
+                        "self.merged = True"), r"adds 1 · B A .* here α/r is 4"),
         (_adapter(A="torch.randn(base.in_features, rank)"), "stopped with|Train A"),
-        (_adapter(scale="4"), "forward is not base"),
+        (_adapter(forward="return self.base(x) + self.scale * (x @ self.A.T @ self.B.T).tanh()"),
+         "forward is not base"),
         (_adapter(forward="if self.merged: return self.base(x)\n        "
                           "return self.base(x) + self.scale * (x @ self.A.T @ self.B.T).detach()"),
          "No gradient reaches"),
@@ -120,6 +133,9 @@ WRONG_ANSWERS = {
         (_adapt(target="['conv1', 'conv2']"), "The stem has an adapter"),
         (_adapt(save=""), "head is frozen"),
         (_adapt(first="pass"), "BatchNorm move"),
+        (_adapt().replace("return get_peft_model(model, config)",
+                          "return get_peft_model(model, config).requires_grad_(True)"),
+         "conv1.weight, .* should be frozen"),
         (_adapt(target=STAGES[:-1] + "|fc'", save=""), "modules_to_save trains it as a whole"),
         (_adapt(target="r'layer\\d\\..*(conv\\d|downsample\\.0)'"), "should have no adapter"),
         (_adapt().replace("r=rank", "r=9"), "The rank was to be 2"),
@@ -191,6 +207,28 @@ class Adapter(nn.Module):
     def merge(self):
         self.base.weight.copy_(self.weight())
         self.B.zero_()
+""",
+        # A starts at zero instead of B
+        """
+class Adapter(nn.Module):
+    def __init__(self, base, rank, alpha):
+        super().__init__()
+        self.base, self.factor = base.requires_grad_(False), torch.tensor(alpha / rank)
+        self.matrices = nn.ParameterList(
+            [torch.zeros(rank, base.in_features), torch.randn(base.out_features, rank)]
+        )
+        self.register_buffer("counts", torch.ones(()))
+
+    def forward(self, x):
+        thin, wide = self.matrices
+        update = F.linear(F.linear(x, thin), wide)
+        return torch.addcmul(self.base(x), self.counts * self.factor, update)
+
+    @torch.no_grad()
+    def merge(self):
+        thin, wide = self.matrices
+        self.base.weight += self.counts * self.factor * (wide @ thin)
+        self.counts.zero_()
 """,
     ],
     "adapt": [

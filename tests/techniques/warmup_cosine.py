@@ -107,24 +107,31 @@ ALL_IMAGES = "epochs * math.ceil(len(dataset) / loader.batch_size)"
 
 WRONG_ANSWERS = {
     "flat_cosine": [
+        # The check knows these too; a second source shows that each sentence is about its fault.
         (_flat(progress="(step - flat_steps) / (total_steps - flat_steps)"), "many steps forward"),
-        (_flat(value="peak_lr * (1 + math.cos(math.pi * progress)) / 2"), "has the rate 0"),
-        (_flat(progress="step / (total_steps - 1)"), "The ends are right"),
+        (_flat(value="peak_lr * (1 + math.cos(math.pi * progress)) / 2"), "ends at the minimum"),
+        (_flat(progress="step / (total_steps - 1)"), "counts from its end"),
         (_flat(value="min_lr + (peak_lr - min_lr) * (1 - progress)"), "half a cosine"),
         (_flat(value="peak_lr + (min_lr - peak_lr) * (1 + math.cos(math.pi * progress)) / 2"),
-         "The last step"),
+         "cosine is turned round"),
         (_flat(comparison="<", progress="(step + 1 - flat_steps) / (total_steps - flat_steps)"),
          "still has the peak|Step 0 has the peak"),
+        (_flat(value="min_lr + (peak_lr - min_lr) * (1 - progress) ** 2"),
+         "Step 7 of 20 has .*, and the flat part"),
         (_flat(value="None"), "on every path"),
     ],
     "linear_warmup": [
-        (_lambda("min(1, step / max(1, warmup_steps))"), "the rate 0"),
-        (_lambda("min(1, (step + 1) / max(1, warmup_steps))"), "step 0 has 0.2 of the full rate"),
-        (_lambda("(step + 1) / (warmup_steps + 1)"), "After warm-up the rate stays"),
+        (_lambda("min(1, step / max(1, warmup_steps))"), "the learning rate 0"),
+        (_lambda("min(1, (step + 1) / max(1, warmup_steps))"), "one step too early"),
+        (_lambda("min(1, (1 + step + step / warmup_steps - step / warmup_steps) "
+                 "/ (warmup_steps + 1))"), "it divides by 0"),
         (_lambda("min(1, (step + 1) / (warmup_steps + 1)) * (step < total_steps // 2)"),
-         "After warm-up the rate stays at 0.3: step 20 has 0"),
+         "After warm-up the learning rate stays at 0.3: step 20 has 0"),
         (_lambda("1"), "step 0 has 0.2 of the full rate, here it is 1"),
         (_lambda("min(1, (step + 1) / total_steps)"), "step 0 has 0.2"),
+        (_warmup("s = schedulers.LambdaLR(optimizer, lambda n: min(1, (n + 1) / "
+                 "(warmup_steps + 1)))", "optimizer.step()", "s.step()", "return s"),
+         "one step ahead"),
         (_warmup("s = schedulers.LambdaLR(optimizer, lambda n: min(1, (n + 1) / "
                  "(warmup_steps + 1)))", "for g in optimizer.param_groups:",
                  "    g['initial_lr'] = 0.3", "s.base_lrs = [0.3, 0.3]", "return s"),
@@ -132,15 +139,26 @@ WRONG_ANSWERS = {
         (_warmup("pass"), "Return a scheduler"),
     ],
     "train_with_schedule": [
-        (_train(total=ALL_IMAGES), "how many batches does the loader yield|A tenth of"),
+        (_train(total=ALL_IMAGES), "planned for 55 steps, and 50 are taken"),
+        (_train(total="len(loader)"), "planned for 10 steps, and 50 are taken"),
+        (_train(total="epochs * len(dataset)"), "planned for 435 steps, and 50 are taken"),
         (_train(each_step="pass", each_epoch="schedule.step()"), "only once an epoch"),
+        (_train(each_epoch="schedule.step()"), "once more after each epoch"),
         (_train(warmup="10"), "A tenth of 50 steps is 5"),
         (_train(total=ALL_IMAGES, warmup="epochs * len(loader) // 10"), "how many batches"),
         (_train(total=ALL_IMAGES, warmup="10", each_step="pass", each_epoch="schedule.step()"),
          "only once an epoch"),
+        (_train(each_step="pass"), "never changes"),
         (_train(warmup="0"), "the peak comes at step 0"),
+        (_train(warmup="total_steps // 10, min_lr=0.01"), "taken at 0.01: the minimum"),
+        (_train().replace("warmup_cosine(optimizer, total_steps, warmup_steps=",
+                          "torch.optim.lr_scheduler.LinearLR(optimizer, total_iters=")
+         .replace("import math", "import torch"), "Step 0 of 50 is taken at 0.0667"),
         (_train().replace("return rates", "return rates[1:]"), "rates came back"),
-        (_train().replace("optimizer.zero_grad()", "pass"), "The weights are not those of SGD"),
+        (_train().replace("return rates", "return [[rate] for rate in rates]"), "not a list"),
+        (_train(each_step="schedule.step(); rates.append(optimizer.param_groups[0]['lr'])")
+         .replace('rates.append(optimizer.param_groups[0]["lr"])', "pass"), "one step ahead"),
+        (_train().replace("optimizer.zero_grad()", "pass"), "call zero_grad before each backward"),
         (_train().replace("nn.functional.cross_entropy(model(images), targets)",
                           "model(images).sum()"), "The weights are not those of SGD"),
         (_train(each_step="pass").replace("optimizer.step()", "schedule.step(); optimizer.step()"),
@@ -223,7 +241,7 @@ def train_with_schedule(model, dataset, loader, epochs, peak_lr):
             nn.functional.nll_loss(model(images).log_softmax(1), targets).backward()
             optimizer.step()
             step += 1
-    return rates.tolist()
+    return rates
 """,
     ],
 }
