@@ -83,8 +83,8 @@ def _plan(answer: Callable, batch: int, limit: int, devices: int) -> tuple[int, 
     try:
         found = answer(batch, limit, devices) if devices > 1 else answer(batch, limit)
     except ValueError as error:
-        case = f"{batch} images, limit {limit}, devices {devices}"
-        raise CheckFailed(f"{case}: the batch can be shared evenly, so no ValueError.") from error
+        case = f"{batch} images, limit {limit}, devices {devices}: these can be shared evenly"
+        raise CheckFailed(f"{case}, and the answer raises ValueError ({error}).") from error
     message = "Return two numbers: the micro-batch size and accumulate_grad_batches."
     require(is_pair(found), message)
     size, number = found

@@ -272,7 +272,7 @@ TRAIN_FAULTS: Faults = (
     ("Gradients of older batches count in a step: zero_grad is missing.",
      partial(_train_smoothed, clear=False)),
     (f"The steps have the learning rate 0.1, not lr, which is {LR} here.",
-     lambda *arguments: _train_smoothed(*arguments[:-1], lr=0.1)),
+     lambda model, *others: _train_smoothed(model, *others[:-1], 0.1)),
     ("The validation loss is smoothed: runs with another ε could not be compared with it.",
      partial(_train_smoothed, validation_loss=_smoothed_loss)),
     ("The validation loss is that of probabilities: cross_entropy wants logits here too.",

@@ -196,7 +196,7 @@ WRONG_ANSWERS = {
         (_plan(value="share // size, size"), "exchanged"),
         # for 512 images and a limit of 48 this has the right numbers in the wrong order
         (_plan(size="__import__('math').gcd(share, limit)"), "16 is not the largest micro-batch"),
-        (_plan(uneven="rest or share % min(limit, share)"), "can be shared evenly, so no"),
+        (_plan(uneven="rest or share % min(limit, share)"), "can be shared evenly, and"),
         (_plan(uneven="False").replace("    size =", "    assert not rest\n    size ="),
          "ValueError, not AssertionError"),
         (_plan(value="size"), "Return two numbers"),
