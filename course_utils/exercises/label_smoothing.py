@@ -260,6 +260,18 @@ def _train_smoothed(
     return loss.item(), measure(logits, val_targets).mean().item()
 
 
+def _train_at_fixed_lr(
+    model: nn.Module,
+    train: Batches,
+    val_images: Tensor,
+    val_targets: Tensor,
+    smoothing: float,
+    lr: float,
+) -> tuple[float, float]:
+    """A fault: ``lr`` is ignored."""
+    return _train_smoothed(model, train, val_images, val_targets, smoothing, lr=0.1)
+
+
 # fmt: off
 TRAIN_FAULTS: Faults = (
     ("There is a softmax before cross_entropy, which applies its own: give it logits.",
@@ -272,7 +284,7 @@ TRAIN_FAULTS: Faults = (
     ("Gradients of older batches count in a step: zero_grad is missing.",
      partial(_train_smoothed, clear=False)),
     (f"The steps have the learning rate 0.1, not lr, which is {LR} here.",
-     lambda model, *others: _train_smoothed(model, *others[:-1], 0.1)),
+     _train_at_fixed_lr),
     ("The validation loss is smoothed: runs with another ε could not be compared with it.",
      partial(_train_smoothed, validation_loss=_smoothed_loss)),
     ("The validation loss is that of probabilities: cross_entropy wants logits here too.",
