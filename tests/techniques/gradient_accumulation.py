@@ -194,6 +194,11 @@ WRONG_ANSWERS = {
         (_plan(size="max(n for n in range(1, share + 1) if share % n == 0)"), "does not fit"),
         (_plan(value="size, share / size"), "use //"),
         (_plan(value="share // size, size"), "exchanged"),
+        # for 512 images and a limit of 48 this has the right numbers in the wrong order
+        (_plan(size="__import__('math').gcd(share, limit)"), "16 is not the largest micro-batch"),
+        (_plan(uneven="rest or share % min(limit, share)"), "can be shared evenly, and"),
+        (_plan(uneven="False").replace("    size =", "    assert not rest\n    size ="),
+         "ValueError, not AssertionError"),
         (_plan(value="size"), "Return two numbers"),
         (_plan(value="None"), "Return two numbers"),
     ],
@@ -204,7 +209,16 @@ WRONG_ANSWERS = {
         (_tokens().replace("    norm =", "    optimizer.step()\n    norm =", 1)
          .replace("optimizer.step()\n    return", "return"), "not clipped before the step"),
         (_tokens(norm="nn.utils.get_total_norm([p.grad for p in model.parameters()]); "
-                 "nn.utils.clip_grad_value_(model.parameters(), max_norm)"), "not that of"),
+                 "nn.utils.clip_grad_value_(model.parameters(), max_norm)"), "clip its norm"),
+        (_tokens(loss="F.cross_entropy(model(inputs).reshape(len(inputs), 4, -1), targets,"
+                 " reduction='sum') / tokens"), "mixes classes and tokens"),
+        (_tokens().replace("targets != -100", "targets > 0"), "Class 0 does not count"),
+        (_tokens(first="optimizer.zero_grad(); tokens = sum(t.shape[1] for _, t in window)"),
+         "gradient is [0-9.]+ times"),
+        (_tokens(loss=f"{SUM} * targets.shape[1] / tokens"), "another direction"),
+        (_tokens(loss=SUM, norm="nn.utils.clip_grad_norm_(model.parameters(), max_norm * tokens)"
+                 "; [p.grad.div_(tokens) for p in model.parameters()]"),
+         "The returned norm is that of the sum"),
         (_tokens(norm=RIGHT_TOKENS["norm"] + "\n    norm = nn.utils.get_total_norm("
                  "[p.grad for p in model.parameters()])"), "is that after clipping"),
         (_tokens(value="norm.item() ** 2"), "The norm before clipping is"),
@@ -234,6 +248,7 @@ WRONG_ANSWERS = {
          "divided as if it were full"),
         (_train(inside="optimizer.zero_grad()"), "Only the last micro-batch"),
         (_train(loss="loss / len(targets) / size"), "divided as if it were full"),
+        (_train(loss="loss / (len(window) * len(window[0][1]))"), "gradient is [0-9.]+ times"),
         (_train(loss="loss / (size * len(window[0][1]))"), "divided as if it were full"),
         (_train(each="schedule.step()", step="optimizer.step()"), "is stepped 5 times in 2 steps"),
         (_train(step="optimizer.step()", end="schedule.step()"), "is stepped 1 times in 2 steps"),

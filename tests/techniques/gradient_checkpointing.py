@@ -190,6 +190,9 @@ WRONG_ANSWERS = {
         (_mixed(fork="nullcontext()"), "The backward pass changes the random state"),
         (_mixed(parameters="").replace("(x, *parameters), gradient", "x, gradient"),
          "Parameters get no gradient if x wants none|Without a gradient: 0.weight"),
+        (_mixed().replace("requires_grad_()", "clone()")
+         .replace("torch.autograd.grad(y, (x, *parameters), gradient)",
+                  "None, *torch.autograd.grad(y, parameters, gradient)"), "x wants a gradient"),
         (_mixed(parameters="*block.parameters()"), "differentiated Tensors does not require grad"),
         (_mixed(second="block(x); y = block(x)"), "runs 3 times in all"),
         (_mixed(first="with torch.enable_grad():\n                ctx.y = block(x)\n"

@@ -62,6 +62,7 @@ import torch.nn.functional as F
 
 def train_smoothed(model, train_batches, val_images, val_targets, smoothing, lr=0.1):
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    model.train()
     for images, targets in train_batches:
         loss = {loss}
         optimizer.zero_grad()
@@ -105,17 +106,27 @@ WRONG_ANSWERS = {
     "smooth_targets": [
         (_smooth("(1 - smoothing) * hard + smoothing * (1 - hard) / (num_classes - 1)"),
          "over the C − 1 wrong classes"),
-        (_smooth("hard + smoothing / num_classes"), "Each row sums to 1"),
-        (_smooth("(1 - smoothing) * hard + smoothing"), "Each row sums to 1"),
-        (_smooth("smoothing * hard + (1 - smoothing) / num_classes"), "the right class has"),
+        (_smooth("torch.where(hard == 1, 1 - smoothing, smoothing / num_classes)"),
+         "lacks its own share"),
+        (_smooth("hard + smoothing / num_classes"), "each row sums to 1.*1.100. What all classes"),
+        (_smooth("(1 - smoothing) * hard + smoothing"), "each row sums to 1"),
+        (_smooth("(1 - smoothing) * hard"), r"here one sums to 0.900.$"),
+        (_smooth("smoothing * hard + (1 - smoothing) / num_classes"), "here 1 − ε is spread"),
         (_smooth("hard"), "the right class has"),
-        (_smooth("targets.float()"), "The shape is"),
+        (_smooth("((1 - smoothing) * hard + smoothing / num_classes).long()"), "cuts shares off"),
+        (_smooth("targets.float()"), "the shape is"),
+        (_smooth("targets if smoothing == 0 else (1 - smoothing) * hard + smoothing / num_classes"),
+         "ε = 0.0: the shape is"),
+        (_smooth("(1 - smoothing) * hard + smoothing / num_classes")
+         .replace("hard = F.one_hot(targets, num_classes)", "hard = F.one_hot(targets)"),
+         "classes, ε = .*: the shape is"),
         (_smooth("hard.tolist()"), "Return a tensor"),
     ],
     "equal_mass_error": [
         (_equal(groups="[((confidence * num_bins).floor() == b).nonzero()[:, 0] "
-                       "for b in range(num_bins)]"), "groups of equal size have the error"),
-        (_equal(gap="len(g) * (right[g].mean() - confidence[g].mean())"),
+                       "for b in range(num_bins)]"), "bins have equal width"),
+        (_equal(gap="len(g) * (right[g].mean() - confidence[g].mean())"), "opposite sign cancel"),
+        (_equal(groups="probabilities[:, 0].argsort().tensor_split(num_bins)"),
          "groups of equal size have the error"),
         (_equal(value="None"), "Return one finite number"),
         (_equal().replace("probabilities.max(dim=1)", "probabilities[:, 1], targets"),
@@ -129,8 +140,12 @@ WRONG_ANSWERS = {
         (_train(loss=DOUBLE, val_loss=SMOOTHED, confidence="logits.max(dim=1).values.mean()"),
          "softmax before cross_entropy"),
         (_train().replace("model.eval()", "pass"), "eval mode"),
+        (_train().replace("model.train()", "pass"), "Train in train mode"),
+        (_train().replace("loss.backward()", "loss.backward(); optimizer.zero_grad()"),
+         "never change"),
         (_train(val_loss="F.cross_entropy(logits.softmax(dim=1), val_targets)"),
-         "The validation loss is"),
+         "that of probabilities"),
+        (_train(val_loss=f"{SMOOTHED} - smoothing"), "The validation loss is"),
         (_train().replace("val_loss.item(), confidence", "confidence"), "Return two numbers"),
     ],
 }  # fmt: skip

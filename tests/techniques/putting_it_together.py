@@ -55,7 +55,13 @@ WRONG_ANSWERS = {
     "speed_up": [
         (_speed("return 'fast'"), "return a number"),
         (_speed("return 2.5"), "times as fast, not 2.5"),
-        (_speed(f"return sum(shares) / {PARTS}"), "rest is forgotten|times as fast"),
+        (_speed(f"return sum(shares) / {PARTS}"), "rest is sped up like the parts"),
+        (_speed(f"return round(1 / (1 - sum(shares) + {PARTS}), 2)"),
+         r"2\.105263 times as fast, not 2\.11\."),
+        (_speed(f"shares.append(1 - sum(shares))\n    factors.append(1)\n    return 1 / {PARTS}"),
+         "lists were changed"),
+        (_speed(f"return 1 / (1 - sum(shares[:2]) + {PARTS.replace('factors)', 'factors[:2])')})"),
+         "factors .*, 5.0.: the step is"),
         (_speed(f"return 1 / (1 - shares[0] + {PARTS} - sum(shares[1:]))"),
          "stopped with|times as fast"),
     ],
@@ -80,7 +86,7 @@ WRONG_ANSWERS = {
          "    for n in sorted(recipes, key=lambda n: (recipes[n][0], -recipes[n][1])):\n"
          "        if recipes[n][1] > last or (found and recipes[n] == recipes[found[-1]]):\n"
          "            found.append(n)\n        last = recipes[n][1]\n    return found",
-         "No worse in one"),
+         "not with its neighbour only"),
         ("def pareto_front(recipes):\n    recipes.clear()\n    return []", "was changed"),
     ],
     "study": [
@@ -94,7 +100,13 @@ WRONG_ANSWERS = {
         (_study(seed="seeds[0]"), "not trained at every seed"),
         (_study(seed="seed + 1"), "use the same"),
         (_study(before=f"looked = {TESTED}"), "only the chosen arm and the baseline"),
-        (_study(among="arms[1:]"), "Of equal arms the first|stopped with"),
+        (_study(among="arms[1:]"), "worse was chosen, not plain. The baseline may be chosen"),
+        (_study(among="sorted(arms)"), "equal was chosen, not plain. Of equal arms the first"),
+        (_study(before="baseline = [m.test() for m in models[arms[0]]]", opened="{chosen} - {base}",
+                result="chosen, [a - b for a, b in zip(tested.get(chosen, baseline), baseline)]"),
+         "before the choice: choose first"),
+        (_study(result="chosen, [a.val - b.val for a, b in zip(models[chosen], models[base])]"),
+         "gains on validation"),
         (_study(key="models[arm][-1].val"), "single seed"),
         (_study(key="sorted(m.val for m in models[arm])[1]"), "highest mean"),
         (_study(opened="[chosen, base]",
