@@ -11,7 +11,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from course_utils.exercises.checking import checks_exercise, diagnose, fail, require
+from course_utils.exercises.checking import (
+    CheckFailed,
+    checks_exercise,
+    diagnose,
+    fail,
+    require,
+)
 from course_utils.exercises.find_the_bug.replay import (
     draw_batches,
     make_network,
@@ -52,6 +58,7 @@ THREE = "Return three things: the setting, its epoch and the accuracy to report.
 BY_TEST = "The setting is chosen by its test accuracy: choose by validation."
 BY_BOTH = "Setting and epoch are chosen by test accuracy: choose by validation."
 REPORTS_VAL = "It reports the validation accuracy, which is high because it was chosen for that."
+NOTHING_CHOSEN = "Where the only validation accuracy is 0, it stops with {}: {}."
 TOO_EARLY = "The test split is scored before the last look at validation: choose first."
 
 
@@ -256,14 +263,14 @@ def _explain_search(
 @torch.enable_grad()
 def check_repair_search(answer: Callable) -> None:
     """``answer(make_model, train_epoch, score, settings, epochs)``: chosen, then tested once."""
-    for settings, epochs, least_val in (
-        (4, 5, 0.45),
-        (6, 3, 0.05),
-        (3, 4, 0.6),
-        (1, 6, 0.1),
-        (1, 1, 0),
-    ):
+    for settings, epochs, least_val in ((4, 5, 0.45), (6, 3, 0.05), (3, 4, 0.6), (1, 6, 0.1)):
         _check_one_search(answer, settings, epochs, least_val)
+    try:
+        _check_one_search(answer, 1, 1, 0)
+    except CheckFailed:
+        raise
+    except Exception as error:
+        raise CheckFailed(NOTHING_CHOSEN.format(type(error).__name__, error)) from error
 
 
 def _check_one_search(answer: Callable, settings: int, epochs: int, least_val: float) -> None:

@@ -343,4 +343,4 @@ def check_repair_scaler(answer: Callable) -> None:
         if places:
             own_scale = scaler.get_scale()
             late = f"After the overflows the scaler's scale is {own_scale:g}, not {right.scale:g}"
-            require(own_scale == right.scale, f"{late}: is it the one that scales and updates?")
+            require(own_scale == right.scale, f"{late}: this scaler has to see each overflow.")
