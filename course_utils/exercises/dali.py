@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from course_utils.exercises.checking import checks_exercise, diagnose, require
+from course_utils.exercises.checking import checks_exercise, diagnose, fail, require
 from course_utils.exercises.oracles import Batches
 
 __all__ = ["check_plan_workers", "check_prefetch", "check_to_batches"]
@@ -33,17 +33,21 @@ PLANS = (
 END = object()  # stands for the end of a stream
 # Batches of all kinds: some are false, some have no truth value, one is None.
 ITEMS = ((np.ones(3), np.ones(3)), np.ones(4), None, 0, torch.ones(2), (), "end", 1)
+ERROR_ITEMS = (1, ValueError("a batch"), 2)  # one is an exception that nobody has raised
 
 NO_END = "next() waits for ever after {} of {} batches: is it told of exceptions and of the end?"
 LEFT = "After close() a thread is left behind: tell it to stop, and free it if it waits for room."
 LEFT_LAST = "close() leaves the thread behind if it waits to hand over the end or an exception."
 TOO_EARLY = "A thread runs before the first batch is asked for."
+RAISED = "Batch {} is itself an exception object: it is raised, and has to be yielded as any other."
+OTHER_ERROR = "The batches raise {}, and {} comes out of the generator."
 NO_CLOSE = "close() never returns: does it wait for a thread that waits for room?"
 
 MIXED = "The pixels are mixed: reshape keeps their order in memory, permute moves axes."
 NOT_DIVIDED = "The pixels are not divided by 255."
 NOT_NORMALISED = "The images are not normalised."
-OTHER_PIXELS = "The images are not (x / 255 - mean) / std of this run."
+STATISTICS = "pipeline.mean and pipeline.std have changed: make new arrays."
+NOT_CONTIGUOUS = "The images are not contiguous: permute and transpose move no memory."
 MEAN = np.array([0.5, 0.4, 0.3], dtype=np.float32)
 STD = np.array([0.2, 0.3, 0.25], dtype=np.float32)
 
@@ -58,16 +62,27 @@ def check_plan_workers(answer: Callable) -> None:
         try:
             found = answer(prepare_s, step_s, cores)
         except ValueError as error:
-            require(right > most, f"{case}: no ValueError, {right} of {most} workers are enough.")
+            need = f"{right} of {_count_workers(most)} {_are(right)} enough"
+            require(right > most, f"{case}: no ValueError, {need}.")
             # Of a step's prepare_s / most seconds all but step_s are waited.
             waited_percent = 100 - 100 * most * step_s / prepare_s
             _check_message(case, str(error), waited_percent)
             continue
-        require(right <= most, f"{case}: {most} workers are too few, so raise ValueError.")
+        few = f"{_count_workers(most)} {_are(most)} too few"
+        require(right <= most, f"{case}: {few}, so raise ValueError.")
         require(isinstance(found, Integral), f"A number of workers is whole, not {found!r}.")
         require(found != 0, f"{case}: with 0 workers the main process prepares and trains in turn.")
-        require(found >= right, f"{case}: training waits with {found}, {right} workers are needed.")
-        require(found == right, f"{case}: {right} workers are enough, {found} are too many.")
+        enough = f"{_count_workers(right)} {_are(right)}"
+        require(found >= right, f"{case}: training waits with {found}, {enough} needed.")
+        require(found == right, f"{case}: {enough} enough, {found} are too many.")
+
+
+def _count_workers(number: int) -> str:
+    return "1 worker" if number == 1 else f"{number} workers"
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"
 
 
 def _check_message(case: str, message: str, waited_percent: float) -> None:
@@ -137,8 +152,11 @@ def _take(stream: Iterator, source: _Source, number: int) -> None:
         except Exception as error:
             require(error is not source.error or item is END, f"An error overtakes batch {asked}.")
             require("truth value" not in str(error), "Compare a batch by `is`, not by its values.")
+            require(error is not item, RAISED.format(asked))
             if item is END and isinstance(error, type(source.error)):
                 return  # the source's exception has come, where it is due
+            if item is END and source.error:
+                fail(OTHER_ERROR.format(type(source.error).__name__, type(error).__name__))
             raise
         require(found is not END or item is not None, "The stream ends at a batch that is None.")
         require(found is not END or item is END, f"Only {asked - 1} of {total} batches come.")
@@ -207,6 +225,7 @@ def check_prefetch(answer: Callable) -> None:
     _watch(answer, _Source(ITEMS * 5, 3), 2)
     _watch(answer, _Source(ITEMS[:3], 1), 2, LEFT_LAST)
     _watch(answer, _Source(ITEMS[:3], 1, broken), 2, LEFT_LAST)
+    _watch(answer, _Source(ERROR_ITEMS, 1), everything)
 
 
 class _Pipeline:
@@ -289,12 +308,29 @@ def _to_batches(
         waiting -= batch_size
 
 
+def _compare_pixels(images: Tensor, pixels: Tensor) -> str:
+    """The sentence for ``images`` (N, C, H, W) that are wrong in no known way, with one number.
+
+    ``pixels`` (N, H, W, C) are those of the run.
+    """
+    right = _to_images(_normalise(pixels))
+    place = divmod(int((images - right).abs().nan_to_num(torch.inf).argmax()), right[0].numel())
+    number, (channel, rest) = place[0], divmod(place[1], right[0, 0].numel())
+    row, column = divmod(rest, right.shape[-1])
+    found, due = (values[number, channel, row, column].item() for values in (images, right))
+    level = pixels[number, row, column, channel].item()
+    where = f"In channel {channel}, row {row}, column {column} of image {number}"
+    return f"{where} the level {level} becomes {found:.3f}, (x / 255 - mean) / std is {due:.3f}."
+
+
 def _check_batch(batch: tuple, pipeline: _Pipeline, run: int, length: int) -> None:
     """``batch`` is that of the run with this number, without the images that are repeated."""
     expected = {"images": (torch.float32, length, 3, 5, 7), "targets": (torch.int64, length)}
     for (name, kind), part in zip(expected.items(), batch, strict=True):
         found = (part.dtype, *part.shape)
         require(found == kind, f"The {name} are {found}, not {kind}.")
+    kept = np.array_equal(pipeline.mean, MEAN) and np.array_equal(pipeline.std, STD)
+    require(kept, STATISTICS)
     images, targets = batch
     raw, labels = (torch.from_numpy(array) for array in pipeline.delivered[run])
     diagnose(
@@ -302,10 +338,10 @@ def _check_batch(batch: tuple, pipeline: _Pipeline, run: int, length: int) -> No
         lambda convert: convert(raw[:length]),
         lambda pixels: _to_images(_normalise(pixels)),
         PIXEL_FAULTS,
-        OTHER_PIXELS,
+        _compare_pixels(images, raw[:length]),
         tolerance=1e-4,
     )
-    require(images.is_contiguous(), "The images are not contiguous: permute moves no memory.")
+    require(images.is_contiguous(), NOT_CONTIGUOUS)
     require(targets.equal(labels[:length, 0]), "The targets are not the labels of the images.")
 
 

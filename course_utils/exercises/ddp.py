@@ -34,10 +34,9 @@ SHARDS = ((21, 4, 3, 0), (21, 4, 3, 7), (12, 3, 0, 2), (3, 8, 2, 1))
 EPOCHS = 3
 BATCH_SIZE = 6
 IMAGES = 45
-DATA = TensorDataset(
-    torch.arange(6 * IMAGES).double().sin().view(-1, 6),  # (N, 6), all different
-    torch.arange(IMAGES) % 3,  # (N,)
-)
+FEATURES = torch.arange(6 * IMAGES).double().sin().view(-1, 6)  # (N, 6), all different
+# Targets (N,) that are learned quickly: the accuracy differs from step to step.
+DATA = TensorDataset(FEATURES, FEATURES[:, ::2].argmax(dim=1))
 
 
 def _shard(length: int, rank: int, size: int, epoch: int, seed: int = 0) -> list[int]:
@@ -112,11 +111,28 @@ def _check_one_shard(
         lambda other: other(*arguments)[:unpadded],
         _shard,
         SHARD_FAULTS,
-        f"it must begin with {wanted[:2]}.",
+        _explain_order(
+            found[:unpadded], wanted[:unpadded], rank, size, _permute(length, epoch, seed)
+        ),
         case=case,
         tolerance=TOLERANCE,
     )
     require(found == wanted, f"{case} pad with the beginning, here {wanted[-1]}.")
+
+
+def _explain_order(
+    found: list[int], wanted: list[int], rank: int, size: int, permutation: list[int]
+) -> str:
+    """The sentence for indices that are not ``wanted``, where no known fault gives them."""
+    if found and found[0] in permutation:
+        first = permutation.index(found[0])
+        twice = permutation * 2
+        if found == twice[first::size][: len(found)]:
+            return f"its first index is that of position {first} in the permutation, not {rank}."
+    return (
+        f"it must begin with {wanted[:2]}, not with {found[:2]}: "
+        "is the permutation that of torch.randperm, seeded with seed + epoch?"
+    )
 
 
 # Shapes of the parameters that get a gradient: together 29 numbers.
@@ -179,9 +195,18 @@ class _AverageCase:
         tensor.data *= TOTAL_FACTOR
 
     def read_gradients(self) -> Tensor:
-        """(29,); an answer that takes one away gets the error of this line."""
-        kept = [p.grad.expand_as(p) for p in self.used]  # type: ignore[union-attr]  # see above
-        return torch.cat([gradient.flatten() for gradient in kept])
+        """(29,); a gradient that is gone or has another shape fails in one sentence."""
+        gradients = []
+        for parameter in self.used:
+            shape = tuple(parameter.shape)
+            gradient = parameter.grad
+            if gradient is None:
+                fail(f"The .grad of a parameter of shape {shape} is None afterwards.")
+            other = tuple(gradient.shape)
+            same = other == shape
+            require(same, f"The .grad of a parameter of shape {shape} has the shape {other}.")
+            gradients.append(gradient.flatten())
+        return torch.cat(gradients)
 
 
 @checks_exercise(faults=AVERAGE_FAULTS)
@@ -210,21 +235,29 @@ def _check_one_average(answer: Callable, size: int, once: bool) -> None:
         return again.read_gradients()
 
     found = case.read_gradients()
+    right = run(_average)
     # The nearest right value for each found one: how far away?
-    gaps = (found[:, None] - run(_average)).abs().amin(dim=1)  # (29, 29) -> (29,)
-    misplaced = gaps.max() < 1e-6
+    gaps = (found[:, None] - right).abs().amin(dim=1)  # (29, 29) -> (29,)
     diagnose(
         found,
         run,
         _average,
         AVERAGE_FAULTS,
-        "at the wrong places: move on through the bucket."
-        if misplaced
-        else "not the mean over the ranks.",
+        _explain_average(found, right, size, misplaced=bool(gaps.max() < 1e-6)),
         case=f"The gradients{lost} are",
         tolerance=TOLERANCE,
     )
     require(gaps.max() < 1e-12, "Digits are lost: the bucket has another dtype.")
+
+
+def _explain_average(found: Tensor, right: Tensor, size: int, misplaced: bool) -> str:
+    """The sentence for gradients that are not ``right``, where no known fault gives them."""
+    if misplaced:
+        return "at the wrong places: each part of the bucket belongs to the gradient it came from."
+    ratios = found / right
+    if ratios.max() - ratios.min() < 1e-6:
+        return f"{ratios.mean():.3g} times the mean over {size} ranks."
+    return "not the mean over the ranks."
 
 
 def _sum(tensors: list[Tensor]) -> Tensor:
@@ -302,7 +335,10 @@ def _run_ranks(answer: Callable, models: list[nn.Module], optional: tuple) -> li
 
 
 def _build(seed: int) -> nn.Module:
-    """A network whose first weight is a buffer, so that a forgotten buffer changes the outputs."""
+    """A network whose first weight is a buffer, so that a forgotten buffer changes the outputs.
+
+    Another buffer is an integer, as the number of batches in BatchNorm is.
+    """
     first = nn.Linear(6, 5)
     weight = first.weight.detach()
     del first.weight
@@ -310,6 +346,7 @@ def _build(seed: int) -> nn.Module:
     model = nn.Sequential(first, nn.Tanh(), nn.Linear(5, 3)).double()
     for tensor in model.state_dict().values():
         tensor.normal_(generator=torch.Generator().manual_seed(seed))
+    first.register_buffer("version", torch.tensor(seed + 1))
     return model
 
 
@@ -326,7 +363,9 @@ EPOCHS_FROM_ONE = "the sampler is told epochs 1, 2, … and not 0, 1, …"
 SAME_SHARD = "all ranks follow rank 0's images alone."
 OWN_GRADIENT = "each rank steps with its own gradient: sum them between backward and step."
 NO_ZERO_GRAD = "gradients of earlier steps still count: zero_grad is missing."
-SUMMED = "gradients are summed, not averaged: divide by size."
+SUMMED = (
+    "the steps are size times too long: gradients are summed, not averaged, or lr is multiplied."
+)
 STEP_FAULTS = (
     OWN_START,
     OWN_BUFFERS,
@@ -337,12 +376,44 @@ STEP_FAULTS = (
     NO_ZERO_GRAD,
     SUMMED,
 )
+# More of them, which are only known alone.
+OWN_INTEGERS = "each rank keeps its own integer buffer: broadcast buffers of every dtype."
+NOT_SHUFFLED = "the sampler does not shuffle."
+OWN_ORDER = (
+    "each rank permutes the images in its own way: seed and epoch are the same on all ranks."
+)
+LAST_LEFT_OUT = "the last batch of an epoch, which is not full, is left out."
+DIVIDED_TWICE = "gradients are divided by size twice."
+AVERAGED_WEIGHTS = (
+    "the ranks average their weights once an epoch: average the gradients of each step."
+)
+DEFAULT_LR = "the learning rate is 0.1, whatever the argument lr is."
+SINGLE_STEP_FAULTS = (
+    OWN_INTEGERS,
+    NOT_SHUFFLED,
+    OWN_ORDER,
+    LAST_LEFT_OUT,
+    DIVIDED_TWICE,
+    AVERAGED_WEIGHTS,
+    DEFAULT_LR,
+)
 # Faults of the accuracy that is returned.
 MEAN_OF_BATCHES = "the mean of the batches' accuracies: add the counts."
 OWN_IMAGES = "the accuracy of its own images."
 ALL_EPOCHS = "the accuracy of all epochs."
 OF_DATA_SET = "hits / images of the data set, but the sampler pads."
-ACCURACY_FAULTS = (MEAN_OF_BATCHES, OWN_IMAGES, ALL_EPOCHS, OF_DATA_SET)
+AFTER_STEP = "counted with logits from after each step, not with those of the step."
+AFTER_TRAINING = "counted with the trained weights, not with the logits of the training steps."
+DIVIDED_ACCURACY = "divided by size, but hits and images are summed over the ranks alike."
+ACCURACY_FAULTS = (
+    MEAN_OF_BATCHES,
+    OWN_IMAGES,
+    ALL_EPOCHS,
+    OF_DATA_SET,
+    AFTER_STEP,
+    AFTER_TRAINING,
+    DIVIDED_ACCURACY,
+)
 
 
 def _train(
@@ -357,24 +428,40 @@ def _train(
     faults: Collection[str] = (),
 ) -> float:
     """The oracle, or a wrong answer with one or several faults."""
-    with torch.no_grad():
-        if OWN_START not in faults:
-            for parameter in model.parameters():
-                group.broadcast(parameter)
-        if OWN_BUFFERS not in faults:
-            for buffer in model.buffers():
-                group.broadcast(buffer)
+    _start_alike(model, group, faults)
     counts = []  # of each batch: images that are classified right, and all images
     for epoch in range(epochs):
-        for images, targets in _load(dataset, rank, size, epoch, batch_size, faults):
+        batches = list(_load(dataset, rank, size, epoch, batch_size, faults))
+        for images, targets in batches:
             logits = model(images)
-            counts.append([torch.eq(logits.argmax(1), targets).sum().item(), len(targets)])
             if NO_ZERO_GRAD not in faults:
                 model.zero_grad()
             F.cross_entropy(logits, targets).backward()
             _take_step(model, size, group, lr, faults)
+            counts.append(_count(model(images) if AFTER_STEP in faults else logits, targets))
+        if AVERAGED_WEIGHTS in faults:
+            for parameter in model.parameters():
+                group.all_reduce(parameter.data)
+                parameter.data /= size
+    if AFTER_TRAINING in faults:
+        counts[-len(batches) :] = [_count(model(images), targets) for images, targets in batches]
     own = torch.tensor(counts, dtype=torch.float64).view(epochs, -1, 2)  # (epochs, batches, 2)
     return _measure_accuracy(own, len(dataset), size, group, faults)
+
+
+def _start_alike(model: nn.Module, group: SimpleNamespace, faults: Collection[str]) -> None:
+    """Broadcast rank 0's parameters and buffers."""
+    with torch.no_grad():
+        for parameter in () if OWN_START in faults else model.parameters():
+            group.broadcast(parameter)
+        for buffer in () if OWN_BUFFERS in faults else model.buffers():
+            if buffer.is_floating_point() or OWN_INTEGERS not in faults:
+                group.broadcast(buffer)
+
+
+def _count(logits: Tensor, targets: Tensor) -> list[int]:
+    """Images of a batch that are classified right, and all of them."""
+    return [int(torch.eq(logits.argmax(1), targets).sum()), len(targets)]
 
 
 def _load(
@@ -391,9 +478,13 @@ def _load(
     elif EPOCHS_FROM_ONE in faults:
         epoch += 1
     shard_of = 0 if SAME_SHARD in faults else rank
-    shard = torch.tensor(_shard(len(dataset), shard_of, size, epoch))
+    seed = rank if OWN_ORDER in faults else 0
+    shard = torch.tensor(_shard(len(dataset), shard_of, size, epoch, seed))
+    if NOT_SHUFFLED in faults:
+        shard = (rank + size * torch.arange(len(shard))) % len(dataset)
     for indices in shard.split(batch_size):
-        yield dataset[indices]
+        if len(indices) == batch_size or LAST_LEFT_OUT not in faults:
+            yield dataset[indices]
 
 
 def _take_step(
@@ -403,11 +494,13 @@ def _take_step(
     for parameter in model.parameters():
         gradient = parameter.grad
         assert gradient is not None  # for the type checker: backward has set it
-        if OWN_GRADIENT not in faults:
+        if OWN_GRADIENT not in faults and AVERAGED_WEIGHTS not in faults:
             group.all_reduce(gradient)
-        if OWN_GRADIENT not in faults and SUMMED not in faults:
+            if SUMMED not in faults:
+                gradient /= size
+        if DIVIDED_TWICE in faults:
             gradient /= size
-        parameter.data -= lr * gradient
+        parameter.data -= (0.1 if DEFAULT_LR in faults else lr) * gradient
 
 
 def _measure_accuracy(
@@ -427,7 +520,8 @@ def _measure_accuracy(
     if ALL_EPOCHS not in faults:
         counts = counts[-1:]
     right, seen = counts.sum(dim=(0, 1)).tolist()
-    return right / (images if OF_DATA_SET in faults else seen)
+    accuracy = right / (images if OF_DATA_SET in faults else seen)
+    return accuracy / size if DIVIDED_ACCURACY in faults else accuracy
 
 
 def _copy_models(size: int) -> list[nn.Module]:
@@ -444,13 +538,16 @@ def _train_all(size: int, lr: float, *faults: str) -> tuple[Tensor, list[float]]
 
 
 TRAIN_FAULTS: Faults = tuple(
-    (fault, partial(_train, faults=(fault,))) for fault in STEP_FAULTS + ACCURACY_FAULTS
+    (fault, partial(_train, faults=(fault,)))
+    for fault in STEP_FAULTS + SINGLE_STEP_FAULTS + ACCURACY_FAULTS
 )
 
 
 def _combine_step_faults() -> Iterator[tuple[str, tuple[str, ...]]]:
     """One to four faults at once; the sentence is that of the first of them."""
-    for number in (1, 2, 3, 4):
+    for fault in STEP_FAULTS + SINGLE_STEP_FAULTS:
+        yield fault, (fault,)
+    for number in (2, 3, 4):
         for faults in itertools.combinations(STEP_FAULTS, number):
             yield faults[0], faults
 
@@ -458,7 +555,7 @@ def _combine_step_faults() -> Iterator[tuple[str, tuple[str, ...]]]:
 @checks_exercise(faults=TRAIN_FAULTS)
 def check_train_rank(answer: Callable) -> None:
     """``answer(model, dataset, rank, size, epochs, batch_size, group, lr) -> accuracy``."""
-    for size, lr in ((2, None), (3, 0.2)):
+    for size, lr in ((2, None), (3, 0.5)):
         models = _copy_models(size)
         # Without lr the answer takes its default.
         values = _run_ranks(answer, models, () if lr is None else (lr,))
@@ -468,7 +565,7 @@ def check_train_rank(answer: Callable) -> None:
             lambda faults: _train_all(size, learning_rate, *faults)[0],  # noqa: B023
             (),
             _combine_step_faults(),
-            "not those of one process: images, steps, rate?",
+            "not those of one process: look at the images, the steps and the learning rate.",
             case="Weights:",
             tolerance=TOLERANCE,
         )
@@ -478,7 +575,8 @@ def check_train_rank(answer: Callable) -> None:
 
 def _check_accuracy(rank: int, value: object, size: int, lr: float) -> None:
     if not isinstance(value, float):
-        fail(f"Rank {rank} returns no float: all ranks do.")
+        kind = type(value).__name__
+        fail(f"Rank {rank} returns no float, but a {kind}: every rank returns a float.")
 
     def run(faults: tuple[str, ...]) -> float:
         return _train_all(size, lr, *faults)[1][rank]

@@ -227,7 +227,7 @@ def _batches(**changed: str) -> str:
     return BATCHES.format(**RIGHT_BATCHES | changed)
 
 
-NOT_NORMAL = "The images are not .x / 255 - mean. / std of this run"
+NOT_NORMAL = r"the level \d+ becomes .*, \(x / 255 - mean\) / std is"
 WRONG_ANSWERS = {
     "plan_workers": [
         (_plan(workers="round(prepare_s / step_s)"), "with 0 workers the main process"),
@@ -235,13 +235,13 @@ WRONG_ANSWERS = {
         (_plan(workers="int(prepare_s // step_s)"), "with 0 workers the main process"),
         (_plan(workers="max(1, int(prepare_s / step_s))"), "waits with 2, 3 workers are needed"),
         (_plan(workers="int(prepare_s / step_s) + 1"), "3 workers are enough, 4 are too many"),
-        (_plan(workers="math.ceil((prepare_s + step_s) / step_s)"), "1 workers are enough, 2 are"),
-        (_plan(workers="math.ceil(step_s / prepare_s)"), "1 workers are enough, 3 are too many"),
-        (_plan(workers="max(2, math.ceil(prepare_s / step_s))"), "1 workers are enough, 2 are"),
-        (_plan(workers="cores - 1"), "1 workers are enough, 7 are too many"),
-        (_plan(value="workers + 1"), "1 workers are enough, 2 are too many"),
+        (_plan(workers="math.ceil((prepare_s + step_s) / step_s)"), "1 worker is enough, 2 are"),
+        (_plan(workers="math.ceil(step_s / prepare_s)"), "1 worker is enough, 3 are too many"),
+        (_plan(workers="max(2, math.ceil(prepare_s / step_s))"), "1 worker is enough, 2 are"),
+        (_plan(workers="cores - 1"), "1 worker is enough, 7 are too many"),
+        (_plan(value="workers + 1"), "1 worker is enough, 2 are too many"),
         (_plan(few="workers > cores"), "3 workers are too few, so raise ValueError"),
-        (_plan(few="workers >= cores - 1"), "no ValueError, 1 of 1 workers are enough"),
+        (_plan(few="workers >= cores - 1"), "no ValueError, 1 of 1 worker is enough"),
         (_plan(few="False"), "3 workers are too few, so raise ValueError"),
         (_plan(few="False", value="min(workers, cores - 1)"), "too few, so raise ValueError"),
         (_plan(workers="-(-prepare_s // step_s)"), "is whole, not 1.0"),
@@ -272,7 +272,7 @@ WRONG_ANSWERS = {
         (_prefetch(end="pass"), "waits for ever after 3 of 3 batches"),
         (_prefetch(error="ready.put(('end', None))"), "exception of the source is lost"),
         (_prefetch(last="if item[0] == 'error': raise RuntimeError('failed') from item[1]"),
-         "stopped with RuntimeError: failed"),
+         "The batches raise OSError, and RuntimeError comes out"),
         (_prefetch(close="stop.set()"), "a thread is left behind"),
         (_prefetch(close="free.release(99)"), "the thread goes on"),
         (_prefetch(pair="('batch', str(next(source)))"), "Batch 1 is not the one that is due"),
@@ -292,6 +292,7 @@ WRONG_ANSWERS = {
         (_queue(is_end="not item"), "Compare a batch by `is`"),
         (_queue(is_end="item is not None and not item"), "Compare a batch by `is`"),
         (_queue(is_end="item is END or isinstance(item, str)"), "Only 6 of 8 batches come"),
+        (_queue(), "Batch 2 is itself an exception object"),
         (_queue(each="batch is not None and put(batch)"), "The stream ends at a batch that"),
         (_queue(more="thread.is_alive()"), r"Only \d of \d batches come"),
         (_queue(more="not ready.empty()"), r"Only \d of \d batches come"),
@@ -328,11 +329,15 @@ WRONG_ANSWERS = {
         (_batches(pixels="(pixels // 255 - mean) / std"), NOT_NORMAL),
         (_batches(pixels="(pixels / 255 - std) / mean"), NOT_NORMAL),
         (_batches(pixels="((pixels / 255 - mean) / std).flip(3)"), NOT_NORMAL),
-        (_batches(before="pipeline.mean *= 1.5"), NOT_NORMAL),
+        (_batches(before="pipeline.mean *= 1.5"), "pipeline.mean and pipeline.std have changed"),
         (_batches(pixels="pixels / 255; images -= mean[:, None, None]"), "stopped with Runtime"),
         (_batches(axes="images"), "4, 5, 7, 3., not .torch.float32, 4, 3, 5, 7."),
         (_batches(axes="images.permute(0, 3, 2, 1).contiguous()"), "4, 3, 7, 5., not"),
-        (_batches(axes="images.permute(0, 3, 1, 2)"), "not contiguous"),
+        (_batches(axes="images.permute(0, 3, 1, 2)"), "permute and transpose move no memory"),
+        # astype and torch.tensor keep the strides of NumPy's transpose
+        (_batches(pixels="(pixels / 255 - mean) / std; images = images.numpy()",
+                  axes="torch.tensor(images.transpose(0, 3, 1, 2).astype(np.float32))"),
+         "permute and transpose move no memory"),
         (_batches(axes="images.permute(0, 3, 1, 2).double()"), "images are .torch.float64"),
         (_batches(axes="images.permute(0, 3, 1, 2).half()"), "images are .torch.float16"),
         (_batches(before="out = torch.empty(batch_size, 3, 5, 7)",

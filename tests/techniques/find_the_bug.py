@@ -304,6 +304,52 @@ def repair_window(model, batches, window, lr):
         optimizer.step()
     return losses
 """
+ONE_BACKWARD = """
+def repair_window(model, batches, window, lr):
+    optimizer, losses = SGD(model.parameters(), lr=lr), []
+    for start in range(0, len(batches), window):
+        parts = [F.cross_entropy(model(x), y) for x, y in batches[start : start + window]]
+        optimizer.zero_grad()
+        torch.stack(parts).mean().backward()
+        optimizer.step()
+        losses += [part.item() for part in parts]
+    return losses
+"""
+SHARED_SMOOTHING = """F.cross_entropy(model(points), torch.full((len(targets), 4), smoothing / 3)
+                        .double().scatter(1, targets[:, None], 1 - smoothing))"""
+BEFORE_TRAINING = """
+def repair_smoothing(model, train_batches, val_batches, smoothing, lr):
+    model.eval()
+    with torch.no_grad():
+        each = [F.cross_entropy(model(x), y, reduction="none") for x, y in val_batches]
+    optimizer, losses = SGD(model.parameters(), lr=lr), []
+    for points, targets in train_batches:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model.train()(points), targets, label_smoothing=smoothing)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, torch.cat(each).mean().item()
+"""
+# right for a backbone in which no other layer has a mode
+LEFT_NORMS = """
+def repair_probe(backbone, head, batches, epochs, lr):
+    backbone.requires_grad_(False)
+    model = nn.Sequential(backbone, head)
+    model.train()
+    for module in backbone.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            module.eval()
+    optimizer, losses = SGD(head.parameters(), lr=lr), []
+    for _ in range(epochs):
+        for images, targets in batches:
+            loss = F.cross_entropy(model(images), targets)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    return losses
+"""
 EACH_CLIPPED = "[nn.utils.clip_grad_norm_([p], max_norm) for p in model.parameters()]"
 
 WRONG_ANSWERS = {
@@ -312,13 +358,17 @@ WRONG_ANSWERS = {
         (_schedule(steps="optimizer.step()"), "changes 0 times in 44"),
         (_schedule(total="epochs", warmup="0", steps="optimizer.step()", epoch="schedule.step()"),
          "counts optimizer steps"),
-        (_schedule(total="len(batches)"), "Step 0 of 44 is taken at"),
-        (_schedule(total="epochs * len(batches) + 8"), "Step .* is taken at"),
-        (_schedule(warmup="len(batches)"), "Step 0 of 44 is taken at"),
-        (_schedule(warmup="0"), "Step 0 of 44 is taken at 0.4, planned is 0.08"),
-        (_schedule(steps="schedule.step(); optimizer.step()"), "Step 0 of 44 is taken at 0.16"),
-        (_schedule(steps="optimizer.step(); schedule.step(); schedule.step()"), "Step 1 of 44"),
-        (_schedule(zero="pass"), "the gradient each batch's"),
+        (_schedule(total="len(batches)"), "covers the 11 steps of one epoch, and 44 are taken"),
+        (_schedule(total="epochs * len(batches) + 8"), "highest at step 5, in the plan at step 4"),
+        (_schedule(total="epochs * len(batches) - 1"), "Step 5 of 44 has the learning rate 0.3993"),
+        (_schedule(warmup="len(batches)"), "highest at step 11, in the plan at step 4"),
+        (_schedule(warmup="0"), "highest at step 0, .*: the warm-up is missing"),
+        (_schedule(steps="schedule.step(); optimizer.step()"), "planned for the next one"),
+        (_schedule(steps="optimizer.step(); schedule.step(); schedule.step()"),
+         "highest at step 2, in the plan at step 4"),
+        (_schedule(zero="pass"), "zero_grad is missing"),
+        (_schedule().replace("SGD(", "torch.optim.Adam("), "weights are not those of SGD"),
+        (_schedule(loss="loss"), "carries its history of gradients"),
         (_schedule(result="losses[-len(batches):]"), "44 losses are due"),
         (_schedule(loss="F.cross_entropy(model(points), targets).item()"), "before the step"),
         (_schedule(result="sum(losses)"), "Return the losses as a list"),
@@ -327,31 +377,55 @@ WRONG_ANSWERS = {
         (_accuracy(mode="pass"), "in train mode|Expected more than 1 value"),
         (_accuracy(result="None"), "Nothing came back"),
         (_accuracy(result="round(hits / count, 2)"), "points are right"),
+        (_accuracy(result="(hits / count, model.train())[0]"), "came in eval mode"),
+        ("def repair_accuracy(model, loader):\n"
+         "    shares = [(model.eval()(x).argmax(1) == y).double().mean() for x, y in loader]\n"
+         "    return torch.stack(shares).quantile(0.5).item()", "19 points are right, .* not 0.6"),
     ],
     "repair_probabilities": [
         (_probabilities(model=SOFTMAX, probabilities="model(points)"), "takes their softmax once"),
         (_probabilities(model=SOFTMAX, loss="F.nll_loss(model(points), targets)",
                         probabilities="model(points)"), "takes the logarithms"),
-        (_probabilities(probabilities="model(points)"), "does not sum to 1"),
+        (_probabilities(probabilities="model(points)"), "The logits come back"),
+        (_probabilities(probabilities="model(points).log_softmax(dim=1)"), "logarithms of the"),
         (_probabilities(probabilities="model(points).softmax(dim=1).softmax(dim=1)"),
          "softmax twice"),
-        (_probabilities(probabilities="model(points).sigmoid()"), "does not sum to 1"),
-        (_probabilities(probabilities="model(points).softmax(dim=0)"), "does not sum to 1"),
+        (_probabilities(probabilities="model(points).sigmoid()"), "through a sigmoid"),
+        (_probabilities(probabilities="2 * model(points).softmax(dim=1)"), "does not sum to 1"),
+        (_probabilities(probabilities="model(points).softmax(dim=0)"), "over the points, not over"),
         (_probabilities(probabilities="model(points).softmax(dim=1).amax(dim=1)"), "the shape"),
         (_probabilities(model=SOFTMAX, loss="F.mse_loss(model(points), F.one_hot(targets, 4)"
-                        ".double())", probabilities="model(points)"), "network's logits"),
-        (_probabilities(loss="F.cross_entropy(model(points) / 2, targets)"), "network's logits"),
-        (_probabilities(model="copy.deepcopy(network)"), "network's logits"),
+                        ".double())", probabilities="model(points)"), "the mean of −ln p before"),
+        (_probabilities(loss="F.cross_entropy(model(points) / 2, targets)"), "the mean of −ln p"),
+        (_probabilities(loss="F.cross_entropy(model(points), targets, reduction='sum')"),
+         "losses of the points are summed"),
+        (_probabilities(loss="F.nll_loss(model(points).softmax(1).clamp(min=1e-7).log(), targets)"),
+         "the mean of −ln p"),
+        (_probabilities(model=SOFTMAX, probabilities="model(points)")
+         .replace("loss.item()", "F.cross_entropy(network(points), targets).item()"),
+         "softmax of the softmax, whatever loss is reported"),
+        (_probabilities().replace("loss.item()", "F.cross_entropy(model(points), targets).item()"),
+         "losses are those after each step"),
+        (_probabilities().replace("lr=lr", "lr=lr, momentum=0.9"), "weights are not those of SGD"),
+        (_probabilities(model="copy.deepcopy(network)"), "have not changed: is another network"),
         (_probabilities(probabilities="(model(points) / 2).softmax(dim=1)"), "trained network's"),
+        (_probabilities(loss="F.cross_entropy(logits := model(points), targets)",
+                        probabilities="logits.detach().softmax(dim=1)"), "before the last step"),
+        (_probabilities().replace("torch.no_grad()", "torch.enable_grad()"),
+         "still carry their history"),
         (_probabilities().replace("return losses,", "return"), "Return two things"),
     ],
     "repair_window": [
         (_window(after="optimizer.step(); optimizer.zero_grad()", step="pass"),
          "here 6 are taken"),
-        (_window(backward="(loss / len(targets)).backward()"), "each window's mean loss"),
-        (_window(before="pass"), "each window's mean loss"),
-        (_window(loss="loss.item() / len(part)"), "not the mean loss of its micro-batch"),
+        (_window(backward="(loss / len(targets)).backward()"), "divided by the number of points"),
+        (_window(backward="(loss / len(part) / len(targets)).backward()"), "points once more"),
+        (_window(backward="(loss / len(part) ** 0.5).backward()"),
+         "not those of one SGD step on each window's mean loss: they move by"),
+        (_window(before="pass"), "zero_grad is missing"),
+        (_window(loss="loss.item() / len(part)"), "the mean loss of its micro-batch is"),
         (TOGETHER, "go through the model together"),
+        (ONE_BACKWARD, "the activations of both are held"),
     ],
     "repair_smoothing": [
         (_smoothing(val="smoothed(model(points), targets).item() * len(targets)"),
@@ -365,9 +439,17 @@ WRONG_ANSWERS = {
          "mean cross-entropy over points"),
         (_smoothing(val="F.cross_entropy(model(points), targets).item() * (1 - smoothing) "
                     "* len(targets)"), "mean cross-entropy over points"),
-        (_smoothing(mode="pass"), "eval mode"),
+        (_smoothing(mode="pass"), "measured in train mode"),
+        (_smoothing().replace("model.train()", "model.eval()"), "network is trained in eval mode"),
+        (BEFORE_TRAINING, "that of the network before the training"),
         (_smoothing(mode="losses = [loss / 2 for loss in losses]; model.eval()"),
-         "not the smoothed one"),
+         "the smoothed loss of its batch is"),
+        (_smoothing().replace("        optimizer.zero_grad()\n", ""), "zero_grad is missing"),
+        (_smoothing().replace("smoothed(model(points), targets)", SHARED_SMOOTHING, 1),
+         "shared among the wrong classes"),
+        (_smoothing(mode="for x, y in val_batches: optimizer.zero_grad(); "
+                    "smoothed(model(x), y).backward(); optimizer.step()\n    model.eval()"),
+         "Steps are taken on the validation batches"),
         (_smoothing(smoothing="smoothing / 2"), "not those of SGD on the smoothed loss"),
         (_smoothing(result="total / count"), "Return two things"),
     ],
@@ -384,6 +466,10 @@ WRONG_ANSWERS = {
         (_probe().replace("model(images)", "model(images) / 2"), "not that of SGD, batch by batch"),
         (_probe(after="losses = losses[-len(batches):]"), "losses are due"),
         (_probe(after="losses = [0.0 for _ in losses]"), "before the step"),
+        (LEFT_NORMS, "features after dropout"),
+        (_probe(freeze="pass"), "Gradients are left in the backbone"),
+        (_probe(modes="model.train(); backbone.eval(); head[1].eval()"), "trained in eval mode"),
+        (_probe(after="model.train()"), "came in eval mode, and is in train mode"),
     ],
     "repair_scaler": [
         (_scaler(clip=CLIP.format("max_norm") + "; scaler.unscale_(optimizer)"),
@@ -392,7 +478,15 @@ WRONG_ANSWERS = {
          "max_norm divided by the scale"),
         (_scaler(clip=UNSCALE + CLIP.format("max_norm * scaler.get_scale()")),
          "is not clipped"),
-        (_scaler(clip=UNSCALE + EACH_CLIPPED), "clipped to max_norm"),
+        (_scaler(clip=UNSCALE + EACH_CLIPPED), "parameter is clipped by itself"),
+        (_scaler(clip=UNSCALE + CLIP.format("max_norm, norm_type=float('inf')")),
+         "The largest number of the gradient"),
+        (_scaler(clip=UNSCALE + "norm = " + CLIP.format("max_norm"),
+                 step="norm > max_norm or scaler.step(optimizer); scaler.update()"),
+         "takes no step: it is to be cut"),
+        (_scaler(clip=CLIP.format("max_norm * limit")).replace(
+            "    losses = []", "    losses, limit = [], scaler.get_scale()"),
+         "The limit follows the first scale"),
         (_scaler(clip=CLIP.format("max_norm"), step="optimizer.step(); scaler.update()"),
          "No inf checks"),
         (_scaler(step="optimizer.step(); scaler.update()"), "The weights are nan"),
@@ -412,6 +506,7 @@ WRONG_ANSWERS = {
         (_shards(ranks="num_replicas, 0"), "share out the same order"),
         (_shards(seed="0"), "Another seed gives the same order"),
         (_shards(order="shuffle=True"), "a rank's share of"),
+        (_shards(shuffle="True, drop_last=True"), "30 of 31 points: none may be dropped"),
         (_own(generator="None"), "share out the same order"),
         (_own(order="list(range(rank, len(dataset), num_replicas)); order = [order[i] for i in "
               "torch.randperm(len(order), generator=generator)]"), "shuffle before sharing out"),
@@ -428,8 +523,14 @@ WRONG_ANSWERS = {
         (_worker(rng="rng = np.random"), "has no attribute|draw from a seeded generator"),
         (_worker(rng="pass", draw="shift = np.random.default_rng(worker.seed).integers(-4, 5, 2)"),
          "All images of a worker get the same shift"),
-        (_worker(draw="shift = rng.integers(-4, 4, size=2)"), "not spread evenly"),
-        (_worker(draw="shift = [rng.integers(-4, 5)] * 2"), "not spread evenly"),
+        (_worker(rng="rng = np.random.default_rng(worker.seed % 1000)"),
+         "worker 0 in epoch 0 and worker 0 in epoch 1"),
+        (_worker(rng="pass", draw="rng = np.random.default_rng(worker.seed + number); "
+                 "shift = rng.integers(-4, 5, size=2)"), "an image or more apart"),
+        (_worker(draw="shift = rng.integers(-4, 4, size=2)"), "none is shifted down by 4"),
+        (_worker(draw="shift = [rng.integers(-4, 5)] * 2"), "as far down as right"),
+        (_worker(draw="shift = rng.binomial(8, 0.5, size=2) - 4"), "not spread evenly|is shifted"),
+        (_worker().replace("yield number,", "yield"), "pairs of a number and an image"),
         (_worker(rng="np.random.seed(worker.seed)", draw="shift = np.random.randint(-4, 5, 2)"),
          "Seed must be between"),
         (_worker(rng="rng = np.random.default_rng(worker.seed); worker.num_workers = 1"),
@@ -443,7 +544,13 @@ WRONG_ANSWERS = {
         (_search(split='"test"', reported="best[0]"), "Setting and epoch are chosen by test"),
         (_search(split='"test"'), "Setting and epoch are chosen by test"),
         (_search(reported="best[0]"), "It reports the validation accuracy"),
-        (_search(kept="model"), "keep a copy"),
+        (_search(reported='min(best[0], score(best[3], "test"))'), "reports the validation acc"),
+        (_search(kept="model"), "that of setting . after epoch .: keep a copy"),
+        (_search(reported='score(best[3], "test") / 2'), r"on the test split, not 0.\d+\."),
+        (_search().replace("best = -1.0,", "best = 0.0,"), "only validation accuracy is 0"),
+        # the last setting, whose test accuracy may happen to be the best
+        (_search().replace("make_model(setting)", "make_model(setting); best = -1.0, 0, 0, 0"),
+         "is chosen, whose best validation accuracy"),
         (_search(reported='score(model, "test")'), "keep a copy"),
         (_search(reported='(score(make_model(best[1]), "test"))'), "keep a copy"),
         (_search().replace("accuracy > best[0]", "epoch == epochs - 1 and accuracy > best[0]"),
@@ -514,21 +621,22 @@ def repair_probe(backbone, head, batches, epochs, lr):
         losses.append(loss.item())
     return losses
 """
-LEFT_NORMS = """
+MODES_KEPT = """
 def repair_probe(backbone, head, batches, epochs, lr):
-    model = nn.Sequential(backbone, head)
-    model.train()
-    for module in backbone.modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
-            module.eval()
+    modes = {module: module.training for part in (backbone, head) for module in part.modules()}
+    backbone.eval()
+    head.train()
     optimizer, losses = SGD(head.parameters(), lr=lr), []
-    for _ in range(epochs):
-        for images, targets in batches:
-            loss = F.cross_entropy(model(images), targets)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+    for images, targets in batches * epochs:
+        with torch.no_grad():
+            features = backbone(images)
+        loss = F.cross_entropy(head(features), targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    for module, mode in modes.items():
+        module.training = mode
     return losses
 """
 UNSCALED_BY_HAND = """
@@ -623,7 +731,7 @@ OTHER_RIGHT_ANSWERS = {
         _smoothing(val="-model(points).log_softmax(dim=1)[range(len(targets)), targets].sum()",
                    result="losses, (total / count).item()"),
     ],
-    "repair_probe": [BY_FEATURES, LEFT_NORMS],
+    "repair_probe": [BY_FEATURES, MODES_KEPT],
     "repair_scaler": [
         UNSCALED_BY_HAND,
         _scaler(clip=CLIP.format("max_norm * scaler.get_scale()")),

@@ -4,14 +4,27 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NoReturn
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from course_utils.exercises.checking import checks_exercise, diagnose, fail, require
-from course_utils.exercises.find_the_bug.replay import draw_batches, make_network, read_losses
+from course_utils.exercises.checking import (
+    CheckFailed,
+    checks_exercise,
+    diagnose,
+    fail,
+    require,
+)
+from course_utils.exercises.find_the_bug.replay import (
+    draw_batches,
+    make_network,
+    read_losses,
+    require_losses,
+    train_copy_without_zero_grad,
+)
 from course_utils.exercises.oracles import (
     Batches,
     flatten_parameters,
@@ -25,11 +38,19 @@ __all__ = ["check_repair_accuracy", "check_repair_search", "check_repair_smoothi
 
 LR = 0.3
 ROUNDING = 1e-6
-MODES = "Train in train mode, validate in eval mode."
+TRAINS_IN_EVAL = "The network is trained in eval mode."
+MEASURES_IN_TRAIN = "The validation points are measured in train mode."
+BEFORE_TRAINING = "The validation loss is that of the network before the training."
+LEFT_MODE = "The model came in eval mode, and is in train mode afterwards."
 TRAIN_MODE = "The model is in train mode while it is measured: model.eval()."
 HARD_TRAINING = "It trains on hard targets: label smoothing is gone from the training."
+NO_ZERO_GRAD = "Gradients of earlier steps still count: zero_grad is missing."
+OTHER_SMOOTHING = (
+    "Smoothing is shared among the wrong classes: in PyTorch the right class gets a part of it too."
+)
+TRAINS_ON_VAL = "Steps are taken on the validation batches too."
 OTHER_STEPS = "The weights are not those of SGD on the smoothed loss of each training batch."
-OTHER_LOSS = "A training loss is not the smoothed one of its batch."
+SMOOTHED_LOSS = "the smoothed loss of its batch"
 SMOOTHED = "The validation loss is that of smoothed targets: it measures another task."
 MEAN_OF_MEANS = "The mean of the batches' means: the last batch is smaller, weigh by its size."
 NO_PAIR = "Return two things: the list of training losses and the validation loss."
@@ -37,6 +58,7 @@ THREE = "Return three things: the setting, its epoch and the accuracy to report.
 BY_TEST = "The setting is chosen by its test accuracy: choose by validation."
 BY_BOTH = "Setting and epoch are chosen by test accuracy: choose by validation."
 REPORTS_VAL = "It reports the validation accuracy, which is high because it was chosen for that."
+NOTHING_CHOSEN = "Where the only validation accuracy is 0, it stops with {}: {}."
 TOO_EARLY = "The test split is scored before the last look at validation: choose first."
 
 
@@ -53,6 +75,12 @@ SHARE_FAULTS: Sequence[tuple[str, Callable[[Tensor, int], Tensor]]] = (
      lambda hits, size: hits[: len(hits) // size * size].mean()),
     ("The last batch is counted as if it were full.",
      lambda hits, size: hits.sum() / (size * len(hits.split(size)))),
+    ("The hits of the last batch are counted as if it were full.",
+     lambda hits, size: sum(size * part.mean() for part in hits.split(size)) / len(hits)),
+    ("Only the first batch is counted.",
+     lambda hits, size: hits[:size].mean()),
+    ("Only the last batch is counted.",
+     lambda hits, size: hits.split(size)[-1].mean()),
     ("The hits are divided by the number of batches.",
      lambda hits, size: hits.sum() / len(hits.split(size))),
     ("That is the share of errors.",
@@ -75,12 +103,15 @@ def _measure_accuracy(
 @checks_exercise(
     faults=[(why, partial(_measure_accuracy, share=share)) for why, share in SHARE_FAULTS]
 )
-@torch.random.fork_rng(devices=[])
 @torch.enable_grad()
 def check_repair_accuracy(answer: Callable) -> None:
     """``answer(model, loader) -> share``: each point counts once, whatever the batch size."""
-    torch.manual_seed(0)
-    for count, batch_size in ((33, 10), (33, 16), (24, 8), (5, 9)):
+    for count, batch_size, training in (
+        (33, 10, True),
+        (33, 16, False),
+        (24, 8, True),
+        (5, 9, False),
+    ):
         # Dropout and statistics of other data: in train mode the outputs differ.
         norm = nn.BatchNorm1d(8)
         model = nn.Sequential(nn.Linear(6, 8), nn.Dropout(), norm, nn.Linear(8, 4)).double()
@@ -88,12 +119,14 @@ def check_repair_accuracy(answer: Callable) -> None:
         points, _ = draw_batches(count)[0]  # (N, 6)
         with torch.no_grad():
             predictions = copy.deepcopy(model).eval()(points).argmax(dim=1)  # (N,)
-        # The first two of every five points get another class than the model's.
-        is_wrong = torch.arange(count) % 5 < 2
+        # Some points get another class than the model's, in each batch another share of them.
+        is_wrong = torch.arange(count) ** 2 % 7 < 2
         targets = torch.where(is_wrong, (predictions + 1) % 4, predictions)
+        model.train(training)
         modes = record_modes(model)
         found = answer(model, DataLoader(TensorDataset(points, targets), batch_size=batch_size))
         require(not any(modes), TRAIN_MODE)
+        require(training or not any(part.training for part in model.modules()), LEFT_MODE)
         require(found is not None, "Nothing came back: is there a return?")
         hits = 1 - is_wrong.double()  # (N,)
         diagnose(
@@ -108,34 +141,59 @@ def check_repair_accuracy(answer: Callable) -> None:
 
 
 @checks_exercise()
-@torch.random.fork_rng(devices=[])
 @torch.enable_grad()
 def check_repair_smoothing(answer: Callable) -> None:
     """``answer(model, train, val, smoothing, lr) -> (losses, validation loss)``."""
-    torch.manual_seed(0)
     for smoothing, val_sizes in ((0.3, (8, 3)), (0.1, (5, 5, 1)), (0.0, (9, 4))):
         model = make_network()
         train = draw_batches(8, 8, 8, 8)
         val = draw_batches(*val_sizes)
         learning_rates = [LR] * len(train)
         smoothed = partial(F.cross_entropy, label_smoothing=smoothing)
-        right, losses = train_copy(model, train, learning_rates, smoothed)
-        hard, _ = train_copy(model, train, learning_rates)
+        start = copy.deepcopy(model)
+        right, losses = train_copy(start, train, learning_rates, smoothed)
         modes = record_modes(model)
         found = answer(model, list(train), list(val), smoothing, LR)
         require(is_pair(found), NO_PAIR)
         found_losses, reported = found
         found_losses = read_losses(found_losses, len(train))
         reported = float(reported)
-        weights = flatten_parameters(model)
-        if not is_close(weights, flatten_parameters(right)):
-            require(not is_close(weights, flatten_parameters(hard)), HARD_TRAINING)
-            fail(OTHER_STEPS)
-        require(is_close(found_losses, losses), OTHER_LOSS)
-        train_modes = modes[: len(train)]
-        val_modes = modes[len(train) :]
-        require(all(train_modes) and not any(val_modes), MODES)
+        if not is_close(flatten_parameters(model), flatten_parameters(right)):
+            _explain_smoothing(model, start, train, val, smoothing)
+        require_losses(found_losses, losses, SMOOTHED_LOSS)
+        before = math.isclose(reported, _measure_loss(start, val), abs_tol=ROUNDING)
+        require(not before, BEFORE_TRAINING)
+        require(all(modes[: len(train)]), TRAINS_IN_EVAL)
+        require(not any(modes[len(train) :]), MEASURES_IN_TRAIN)
         _compare_val_loss(reported, model, val, smoothed)
+
+
+def _explain_smoothing(
+    model: nn.Module, start: nn.Module, train: Batches, val: Batches, smoothing: float
+) -> NoReturn:
+    """Fail with the fault that leads from ``start`` to ``model``."""
+    smoothed = partial(F.cross_entropy, label_smoothing=smoothing)
+    learning_rates = [LR] * len(train)
+
+    def share_among_wrong(logits: Tensor, targets: Tensor) -> Tensor:
+        wrong = 1 - F.one_hot(targets, logits.shape[1]).to(logits)
+        return F.cross_entropy(logits, (1 - smoothing) * (1 - wrong) + smoothing / 3 * wrong)
+
+    for sentence, trained in (
+        (HARD_TRAINING, train_copy(start, train, learning_rates)[0]),
+        (OTHER_SMOOTHING, train_copy(start, train, learning_rates, share_among_wrong)[0]),
+        (NO_ZERO_GRAD, train_copy_without_zero_grad(start, train, learning_rates, smoothed)),
+        (TRAINS_ON_VAL, train_copy(start, train + val, [LR] * len(train + val), smoothed)[0]),
+    ):
+        require(not is_close(flatten_parameters(model), flatten_parameters(trained)), sentence)
+    fail(OTHER_STEPS)
+
+
+@torch.no_grad()
+def _measure_loss(model: nn.Module, val: Batches) -> float:
+    """The mean of plain cross-entropy over all points."""
+    losses = [F.cross_entropy(model(points), y, reduction="none") for points, y in val]
+    return torch.cat(losses).mean().item()
 
 
 def _compare_val_loss(reported: float, model: nn.Module, val: Batches, smoothed: Callable) -> None:
@@ -170,20 +228,22 @@ class _Run(nn.Module):
 
 
 def _explain_search(
-    found: tuple[int, int, float], chosen: tuple[int, int], val: Tensor, test: Tensor
+    found: tuple[int, int, float], chosen: tuple[int, int], val: Tensor, test: Tensor, tests: int
 ) -> None:
     """Fail, if what is returned is not the ``chosen`` pair with its test accuracy, and say why.
 
-    ``val`` and ``test`` (settings, epochs): the accuracies after each epoch.
+    ``val`` and ``test`` (settings, epochs): the accuracies after each epoch. ``tests``: how often
+    the test split was scored. Who scored it once has chosen nothing by it.
     """
     setting, epoch, accuracy = found
     pair = (setting, epoch)
-    if pair != chosen:
+    if pair != chosen and tests > 1:
         best_epochs = val.argmax(dim=1)  # (settings,), each by validation
         tested = test.gather(1, best_epochs[:, None])[:, 0]  # (settings,), after these epochs
         by_test = int(tested.argmax())
         require(pair != (by_test, int(best_epochs[by_test])), BY_TEST)
         require(pair != divmod(int(test.argmax()), test.shape[1]), BY_BOTH)
+    if pair != chosen:
         best = val[chosen].item()
         its_best = val[setting].max().item()
         higher = f"Setting {setting} is chosen, whose best validation accuracy is {its_best:.2f}"
@@ -191,26 +251,36 @@ def _explain_search(
         fail(f"Validation is best after epoch {chosen[1]}, epoch {epoch} is chosen.")
     require(abs(accuracy - val[chosen]) > ROUNDING, REPORTS_VAL)
     right = test[chosen].item()
-    later = f"The chosen model has {right:.3f} on the test split, not {accuracy:.3f}: keep a copy."
-    require(abs(accuracy - right) < ROUNDING, later)
+    wrong = f"The chosen model has {right:.3f} on the test split, not {accuracy:.3f}"
+    near = (test - accuracy).abs() < ROUNDING
+    if near.any() and not near[chosen]:
+        other = divmod(int(near.long().argmax()), test.shape[1])
+        fail(f"{wrong}, which is that of setting {other[0]} after epoch {other[1]}: keep a copy.")
+    require(near[chosen], f"{wrong}.")
 
 
 @checks_exercise()
-@torch.random.fork_rng(devices=[])
 @torch.enable_grad()
 def check_repair_search(answer: Callable) -> None:
     """``answer(make_model, train_epoch, score, settings, epochs)``: chosen, then tested once."""
-    torch.manual_seed(0)
-    for settings, epochs in ((4, 5), (6, 3), (3, 4), (1, 6)):
-        _check_one_search(answer, settings, epochs)
+    for settings, epochs, least_val in ((4, 5, 0.45), (6, 3, 0.05), (3, 4, 0.6), (1, 6, 0.1)):
+        _check_one_search(answer, settings, epochs, least_val)
+    try:
+        _check_one_search(answer, 1, 1, 0)
+    except CheckFailed:
+        raise
+    except Exception as error:
+        raise CheckFailed(NOTHING_CHOSEN.format(type(error).__name__, error)) from error
 
 
-def _check_one_search(answer: Callable, settings: int, epochs: int) -> None:
+def _check_one_search(answer: Callable, settings: int, epochs: int, least_val: float) -> None:
+    """``least_val``: the lowest validation accuracy; on the test split it is above 0.3."""
     cells = settings * epochs
     # Accuracies (settings, epochs), all different. What is best on one split is worst on the
-    # other, and no value occurs in both.
-    val = 0.3 + torch.randperm(cells).view(settings, epochs).double() / (2 * cells)
-    test = 1.1 - val + 0.2 / cells
+    # other, and no value occurs in both. The chosen one may be higher on either split.
+    order = torch.randperm(cells).view(settings, epochs).double() / cells
+    val = least_val + 0.2 * order
+    test = 0.5 - 0.2 * order + 0.05 / cells
     splits = {"val": val, "test": test}
     looks: list[str] = []  # the splits that are scored, in order
 
@@ -226,7 +296,7 @@ def _check_one_search(answer: Callable, settings: int, epochs: int) -> None:
     require(isinstance(found, tuple | list) and len(found) == 3, THREE)
     setting, epoch, accuracy = found
     chosen = divmod(int(val.argmax()), epochs)
-    _explain_search((int(setting), int(epoch), float(accuracy)), chosen, val, test)
     times = looks.count("test")
+    _explain_search((int(setting), int(epoch), float(accuracy)), chosen, val, test, times)
     require(times == 1, f"The test split is scored {times} times: once, when all is chosen.")
     require(looks[-1] == "test", TOO_EARLY)

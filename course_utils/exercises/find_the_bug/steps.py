@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
+from weakref import WeakSet
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +19,8 @@ from course_utils.exercises.find_the_bug.replay import (
     make_network,
     read_losses,
     record_learning_rates,
+    require_losses,
+    train_copy_without_zero_grad,
 )
 from course_utils.exercises.oracles import (
     Batches,
@@ -30,11 +33,16 @@ from course_utils.exercises.oracles import (
 __all__ = ["check_repair_scaler", "check_repair_schedule", "check_repair_window"]
 
 LR = 0.3
+MICRO_BATCH = 4  # points in each
 PEAK_LR = 0.4
 TOGETHER = "Micro-batches go through the model together: what saves memory is one after the other."
-OTHER_ACCUMULATED_STEPS = "The weights are not those of one SGD step on each window's mean loss."
-OTHER_LOSS = "The weights are right, but a loss is not that of its batch before the step."
-OTHER_MICRO_LOSS = "The weights are right, but a loss is not the mean loss of its micro-batch."
+HELD = (
+    "A micro-batch goes through the model before the backward pass of the last one: "
+    "the activations of both are held."
+)
+OTHER_ACCUMULATED_STEPS = "The weights are not those of one SGD step on each window's mean loss"
+NO_ZERO_GRAD = "Gradients of earlier steps still count: zero_grad is missing."
+BEFORE_STEP = "the loss of its batch before the step"
 NAN = "The weights are nan: scaler.step(optimizer) skips a gradient that is not finite."
 OTHER_CLIPPED_STEPS = "The steps are not those of SGD on gradients clipped to max_norm."
 
@@ -48,41 +56,56 @@ def _plan_learning_rates(total: int, peak: float) -> list[float]:
     return rising + falling
 
 
+def _follow(found: list[float], planned: list[float]) -> bool:
+    """Whether the learning rates are those of the plan, each of them."""
+    pairs = zip(found, planned, strict=True)
+    return all(math.isclose(one, other, rel_tol=1e-5, abs_tol=1e-9) for one, other in pairs)
+
+
 def _explain_learning_rates(found: list[float], planned: list[float], epochs: int) -> None:
-    """Fail, and say where the recorded learning rates leave the plan."""
+    """Fail, if the recorded learning rates leave the plan, and say where."""
     total = len(planned)
-    require(found, "The weights are not those of SGD at the planned rates.")
+    require(found, "The weights are not those of SGD at the planned learning rates.")
     require(len(found) == total, f"{total} optimizer steps are due, {len(found)} are taken.")
     changes = sum(one != other for one, other in pairwise(found))
-    require(
-        changes > epochs,
-        f"The rate changes {changes} times in {total} steps: the plan counts optimizer steps.",
-    )
-    for step, (learning_rate, right) in enumerate(zip(found, planned, strict=True)):
-        same = math.isclose(learning_rate, right, rel_tol=1e-5, abs_tol=1e-9)
-        require(
-            same, f"Step {step} of {total} is taken at {learning_rate:.4g}, planned is {right:.4g}."
-        )
-    fail("The rates are as planned, the weights are not: is the gradient each batch's?")
+    often = f"The learning rate changes {changes} times in {total} steps"
+    require(changes > epochs, f"{often}: the plan counts optimizer steps.")
+    one_ahead = _follow(found[:-1], planned[1:])
+    require(not one_ahead, "Each step has the learning rate that is planned for the next one.")
+    epoch_steps = total // epochs
+    of_one_epoch = _plan_learning_rates(epoch_steps, PEAK_LR)
+    short = f"The plan covers the {epoch_steps} steps of one epoch, and {total} are taken."
+    require(not _follow(found[:epoch_steps], of_one_epoch), short)
+    peak = found.index(max(found))
+    planned_peak = planned.index(max(planned))
+    highest = f"The learning rate is highest at step {peak}, in the plan at step {planned_peak}"
+    require(peak or not planned_peak, f"{highest}: the warm-up is missing.")
+    require(peak == planned_peak, f"{highest}.")
+    for step, (one, due) in enumerate(zip(found, planned, strict=True)):
+        same = _follow([one], [due])
+        require(same, f"Step {step} of {total} has the learning rate {one:.4g}, not {due:.4g}.")
 
 
 @checks_exercise()
-@torch.random.fork_rng(devices=[])
 @torch.enable_grad()
 def check_repair_schedule(answer: Callable) -> None:
     """``answer(model, batches, epochs, peak_lr) -> losses``: warm-up and cosine over all steps."""
-    torch.manual_seed(0)
     for count, epochs in ((11, 4), (7, 6), (2, 4)):
         model = make_network()
         batches = draw_batches(*(8,) * count)
         total = epochs * count
         planned = _plan_learning_rates(total, PEAK_LR)
         right, losses = train_copy(model, batches * epochs, planned)
+        start = copy.deepcopy(model)
         found, learning_rates = record_learning_rates(answer, model, list(batches), epochs, PEAK_LR)
         # The weights decide. The recorded learning rates only help to say what is wrong.
-        if not is_close(flatten_parameters(model), flatten_parameters(right)):
+        weights = flatten_parameters(model)
+        if not is_close(weights, flatten_parameters(right)):
             _explain_learning_rates(learning_rates, planned, epochs)
-        require(is_close(read_losses(found, total), losses), OTHER_LOSS)
+            summed = train_copy_without_zero_grad(start, batches * epochs, planned)
+            require(not is_close(weights, flatten_parameters(summed)), NO_ZERO_GRAD)
+            fail("The learning rates are as planned, the weights are not those of SGD.")
+        require_losses(read_losses(found, total), losses, BEFORE_STEP)
 
 
 def _accumulate(
@@ -91,12 +114,15 @@ def _accumulate(
     window: int,
     lr: float,
     join: Callable[[Tensor, int], Tensor] = lambda gradients, window: gradients.mean(dim=0),
+    zero_grad: bool = True,
 ) -> list[float]:
     """The oracle, unless the step is another than the mean of the ``gradients``.
 
     ``join(gradients, window)``: (micro-batches, P) of a window, which may be shorter, -> (P,).
+    Without ``zero_grad`` the joined gradients of all windows so far are added up.
     """
     losses = []
+    step = torch.zeros_like(flatten_parameters(model))
     for start in range(0, len(batches), window):
         gradients = []
         for points, targets in batches[start : start + window]:
@@ -104,7 +130,7 @@ def _accumulate(
             gradient = torch.autograd.grad(loss, list(model.parameters()))
             gradients.append(parameters_to_vector(gradient))
             losses.append(loss.item())
-        step = join(torch.stack(gradients), window)
+        step = join(torch.stack(gradients), window) + (0 if zero_grad else step)
         vector_to_parameters(flatten_parameters(model) - lr * step, model.parameters())
     return losses
 
@@ -125,26 +151,52 @@ WINDOW_FAULTS: Faults = (
     ("The last window, which is not full, takes no step.",
      partial(_accumulate, join=lambda gradients, window:
              gradients.mean(dim=0) * (len(gradients) == window))),
+    (NO_ZERO_GRAD,
+     partial(_accumulate, zero_grad=False)),
+    (NO_ZERO_GRAD,
+     partial(_accumulate, zero_grad=False,
+             join=lambda gradients, window: gradients.sum(dim=0))),
+    ("Gradients are divided by the number of points: divide by that of the micro-batches.",
+     partial(_accumulate, join=lambda gradients, window: gradients.sum(dim=0) / MICRO_BATCH)),
+    ("The mean is divided by the number of points once more.",
+     partial(_accumulate, join=lambda gradients, window: gradients.mean(dim=0) / MICRO_BATCH)),
 )
 # fmt: on
 
 
 @checks_exercise(faults=WINDOW_FAULTS)
-@torch.random.fork_rng(devices=[])
 @torch.enable_grad()
 def check_repair_window(answer: Callable) -> None:
     """``answer(model, batches, window, lr) -> losses``: a step takes ``window`` micro-batches."""
-    torch.manual_seed(0)
     for count, size in ((6, 3), (7, 3), (5, 1), (3, 8)):
         _check_accumulation(answer, count, size)
 
 
+class _Graph:
+    """Lives as long as the graph of a forward pass, by a hook of that graph."""
+
+
+def _count_held_graphs(model: nn.Module) -> list[int]:
+    """A list that gets, with each forward pass, how many graphs still wait for a backward pass."""
+    waiting: WeakSet[_Graph] = WeakSet()
+    held: list[int] = []
+
+    def note(_module: nn.Module, _inputs: object, outputs: Tensor) -> None:
+        held.append(len(waiting))
+        if outputs.requires_grad:
+            graph = _Graph()
+            waiting.add(graph)
+            outputs.register_hook(lambda _: waiting.discard(graph))
+
+    model.register_forward_hook(note)
+    return held
+
+
 def _check_accumulation(answer: Callable, count: int, size: int) -> None:
     """``count`` micro-batches, ``size`` accumulation steps; a last step may have fewer."""
-    micro_batch_size = 4
     model = make_network()
     start = copy.deepcopy(model)
-    micro_batches = draw_batches(*(micro_batch_size,) * count)
+    micro_batches = draw_batches(*(MICRO_BATCH,) * count)
 
     def run(other: Callable) -> tuple[Tensor, list[float]]:
         trained = copy.deepcopy(start)
@@ -153,23 +205,27 @@ def _check_accumulation(answer: Callable, count: int, size: int) -> None:
 
     sizes: list[int] = []  # points in each forward pass
     model.register_forward_pre_hook(lambda _, args: sizes.append(len(args[0])))
+    held = _count_held_graphs(model)
     found, learning_rates = record_learning_rates(answer, model, list(micro_batches), size, LR)
-    require(max(sizes, default=micro_batch_size) == micro_batch_size, TOGETHER)
+    require(max(sizes, default=MICRO_BATCH) == MICRO_BATCH, TOGETHER)
+    require(not any(held), HELD)
     windows = f"{count} micro-batches in windows of {size}"
     due = math.ceil(count / size)
     taken = len(learning_rates)
     require(taken <= due, f"{windows} are {due} steps, here {taken} are taken.")
+    weights = flatten_parameters(model)
+    right, losses = run(_accumulate)
+    moved, due_move = ((end - flatten_parameters(start)).norm() for end in (weights, right))
     diagnose(
-        flatten_parameters(model),
+        weights,
         lambda other: run(other)[0],
         _accumulate,
         WINDOW_FAULTS,
-        OTHER_ACCUMULATED_STEPS,
+        f"{OTHER_ACCUMULATED_STEPS}: they move by {moved:.4g}, due is {due_move:.4g}.",
         case=f"{windows}:",
     )
-    _, losses = run(_accumulate)
-    right = is_close(read_losses(found, count), read_losses(losses, count))
-    require(right, OTHER_MICRO_LOSS)
+    found_losses = read_losses(found, count)
+    require_losses(found_losses, read_losses(losses, count), "the mean loss of its micro-batch")
 
 
 class ScaledTraining(NamedTuple):
@@ -180,14 +236,19 @@ class ScaledTraining(NamedTuple):
     scale: float  # after the last batch
 
 
-# ``clip(gradient, max_norm, scale)`` is what a step subtracts, times the learning rate; the
-# gradient (P,) is not scaled.
-Clip = Callable[[Tensor, float, float], Tensor]
+# ``clip(gradient, max_norm, scale, first_scale)`` is what a step subtracts, times the learning
+# rate; the gradient (P,) is not scaled.
+Clip = Callable[[Tensor, float, float, float], Tensor]
 
 
-def _clip(gradient: Tensor, max_norm: float, scale: float) -> Tensor:
+def _clip(gradient: Tensor, max_norm: float, scale: float, first_scale: float) -> Tensor:
     """The right one: the scale makes no difference."""
     return clip_norm(gradient, max_norm)
+
+
+def _clip_each(gradient: Tensor, max_norm: float, scale: float, first_scale: float) -> Tensor:
+    """A fault: weights and biases of both layers of `make_network` by themselves."""
+    return torch.cat([clip_norm(part, max_norm) for part in gradient.split([30, 5, 20, 4])])
 
 
 def _train_copy_scaled(
@@ -199,6 +260,7 @@ def _train_copy_scaled(
     """
     model = copy.deepcopy(model)
     parameters = list(model.parameters())
+    first_scale = scale
     losses: list[float] = []
     for inputs, targets in batches:
         loss = F.cross_entropy(model(inputs), targets)
@@ -207,7 +269,7 @@ def _train_copy_scaled(
         if not (gradient * scale).isfinite().all():
             scale /= 2
             continue
-        weights = flatten_parameters(model) - LR * clip(gradient, max_norm, scale)
+        weights = flatten_parameters(model) - LR * clip(gradient, max_norm, scale, first_scale)
         vector_to_parameters(weights, parameters)
     losses_tensor = torch.tensor(losses, dtype=torch.float64)
     return ScaledTraining(flatten_parameters(model), losses_tensor, scale)
@@ -217,13 +279,22 @@ def _train_copy_scaled(
 # fmt: off
 CLIP_FAULTS: Sequence[tuple[str, Clip]] = (
     ("The gradient is cut to max_norm divided by the scale: bring both to one scale first.",
-     lambda gradient, max_norm, scale: clip_norm(gradient * scale, max_norm) / scale),
+     lambda gradient, max_norm, scale, first: clip_norm(gradient * scale, max_norm) / scale),
     ("The gradient is not clipped.",
-     lambda gradient, max_norm, scale: gradient),
+     lambda gradient, max_norm, scale, first: gradient),
     ("Each number of the gradient is limited: it is the length of all of it that is.",
-     lambda gradient, max_norm, scale: gradient.clamp(-max_norm, max_norm)),
+     lambda gradient, max_norm, scale, first: gradient.clamp(-max_norm, max_norm)),
     ("A step has the length max_norm, and its gradient is shorter: cut only what is longer.",
-     lambda gradient, max_norm, scale: gradient / gradient.norm() * max_norm),
+     lambda gradient, max_norm, scale, first: gradient / gradient.norm() * max_norm),
+    ("Each parameter is clipped by itself: max_norm limits the length of all of them together.",
+     _clip_each),
+    ("The largest number of the gradient is limited: it is the length of all of it that is.",
+     lambda gradient, max_norm, scale, first:
+     gradient * (max_norm / gradient.abs().max()).clamp(max=1)),
+    ("A gradient that is longer than max_norm takes no step: it is to be cut.",
+     lambda gradient, max_norm, scale, first: gradient * (gradient.norm() <= max_norm)),
+    ("The limit follows the first scale, and after an overflow the scale is another.",
+     lambda gradient, max_norm, scale, first: clip_norm(gradient, max_norm * first / scale)),
 )
 # fmt: on
 
@@ -243,11 +314,9 @@ def _train_scaled(
 
 
 @checks_exercise(faults=[(why, partial(_train_scaled, clip=clip)) for why, clip in CLIP_FAULTS])
-@torch.random.fork_rng(devices=[])
 @torch.enable_grad()
 def check_repair_scaler(answer: Callable) -> None:
     """``answer(model, batches, scaler, max_norm, lr) -> losses``: clipped, and never nan."""
-    torch.manual_seed(0)
     # which batches make the scaled gradient overflow, first scale, max_norm
     for places, scale, max_norm in (((), 8.0, 0.2), ((), 1024.0, 0.5), ((1, 3), 2.0**16, 0.2)):
         model = make_network()
@@ -270,9 +339,8 @@ def check_repair_scaler(answer: Callable) -> None:
             CLIP_FAULTS,
             OTHER_CLIPPED_STEPS,
         )
-        own_losses = read_losses(found, len(batches))
-        require(is_close(own_losses, right.losses), "A loss is not that of its batch.")
+        require_losses(read_losses(found, len(batches)), right.losses, BEFORE_STEP)
         if places:
             own_scale = scaler.get_scale()
-            late = f"After the overflows the scale is {own_scale:g}, not {right.scale:g}"
-            require(own_scale == right.scale, f"{late}: update() it.")
+            late = f"After the overflows the scaler's scale is {own_scale:g}, not {right.scale:g}"
+            require(own_scale == right.scale, f"{late}: this scaler has to see each overflow.")
