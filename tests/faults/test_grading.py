@@ -168,6 +168,13 @@ def test_a_damaged_notebook_is_one_sentence(course, tmp_path, content):
     assert "save it again in Jupyter" in printed
 
 
+def test_a_notebook_that_an_editor_of_windows_saved_is_read(tmp_path):  # own
+    path = tmp_path / "05_mixup.ipynb"
+    text = (ROOT / "notebooks" / path.name).read_text(encoding="utf-8")
+    path.write_bytes(text.replace("\n", "\r\n").encode("utf-8-sig"))
+    assert read_submission(path) == nbformat.reads(text, as_version=4)
+
+
 def test_a_formula_as_message_is_text(tmp_path):  # h12
     result = Result("mix_each", 0, 1, "=HYPERLINK(1)")
     entry = Graded("ann", "ann", "05_mixup", "05_mixup.ipynb", (result,))

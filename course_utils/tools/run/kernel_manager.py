@@ -10,7 +10,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from ipykernel.kernelspec import get_kernel_dict
 from jupyter_client.connect import ConnectionFileMixin
+from jupyter_client.kernelspec import KernelSpec
 from jupyter_client.manager import AsyncKernelManager, KernelManager
 
 __all__ = ["AsyncIPCKernelManager", "IPCKernelManager"]
@@ -29,6 +31,11 @@ class _OwnFolder(ConnectionFileMixin):
         super().__init__(**kwargs)
         self.transport = "tcp" if sys.platform == "win32" else "ipc"  # Windows has no IPC
         self.connection_file = str(Path(self._folder.name, "kernel.json"))  # sockets lie beside it
+
+    @property
+    def kernel_spec(self) -> KernelSpec:
+        """Always this Python: a user's own kernel called ``python3`` may be another one."""
+        return KernelSpec(**get_kernel_dict())
 
     def cleanup_connection_file(self) -> None:
         self._folder.cleanup()

@@ -9,6 +9,7 @@ import psutil
 import pytest
 from rich.console import Console
 
+from course_utils.files import write_atomically
 from course_utils.tools.interrupts import ending_on_interrupt
 from course_utils.tools.run import kernel_manager
 from course_utils.tools.run.kernel_manager import IPCKernelManager
@@ -51,6 +52,19 @@ def test_a_kernel_is_reached_over_five_sockets_and_leaves_no_folder(temporary):
     client.stop_channels()
     manager.shutdown_kernel(now=True)
     assert list(temporary.iterdir()) == []
+
+
+def test_a_users_own_kernel_of_the_same_name_is_not_taken(tmp_path, monkeypatch):
+    other = tmp_path / "kernels" / "python3" / "kernel.json"
+    write_atomically(other, '{"argv": ["false"], "display_name": "x", "language": "python"}')
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
+    manager = IPCKernelManager(kernel_name="python3")
+    manager.start_kernel()
+    try:
+        command = psutil.Process(manager.provisioner.pid).cmdline()
+    finally:
+        manager.shutdown_kernel(now=True)
+    assert command[:3] == [sys.executable, "-m", "ipykernel_launcher"]
 
 
 def test_kernels_of_several_processes_start_at_once():
