@@ -71,9 +71,7 @@ def read_submission(path: Path) -> nbformat.NotebookNode:
             f"{shown} has more than {MOST_BYTES >> 20} MiB: clear its outputs and save it again"
         )
     try:
-        text = path.read_text(
-            encoding="utf-8-sig"
-        )  # editors of Windows add a mark
+        text = path.read_text(encoding="utf-8-sig")  # editors of Windows add a mark
         notebook = nbformat.reads(text, as_version=4)
         nbformat.validate(notebook)
         return notebook
