@@ -50,13 +50,11 @@ def check_minutes(option: str, minutes: float) -> float:
 def find_images(dataset: str) -> str:
     """The whole path of a folder of images: lessons are executed in another folder.
 
-    The shell leaves the ``~`` of ``--dataset=~/mine`` as it is. Other names of data sets stay.
+    Other names of data sets stay. `load_config` has written out a ``~`` if there is such a user.
 
     Raises:
         CourseError: there is no such user.
     """
-    try:
-        path = Path(dataset).expanduser()
-    except RuntimeError:
-        raise CourseError(f"no data set {dataset!r}: there is no such user") from None
-    return os.path.realpath(path) if path.is_dir() else dataset
+    if dataset.startswith("~"):
+        raise CourseError(f"no data set {dataset!r}: there is no such user")
+    return os.path.realpath(dataset) if Path(dataset).is_dir() else dataset
