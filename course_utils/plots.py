@@ -35,7 +35,11 @@ GREY = "#999999"
 
 
 def use_style() -> None:
-    """Set matplotlib's defaults for a notebook: readable at 100 dpi, no boxes, quiet grid."""
+    """Set matplotlib's defaults for a notebook: readable at 100 dpi, no boxes, quiet grid.
+
+    LaTeX is switched off, whatever a user's ``matplotlibrc`` says: it may not be installed, and it
+    would read the ``%`` of a label as a comment.
+    """
     plt.rcParams.update(
         {
             "figure.dpi": 100,
@@ -50,6 +54,7 @@ def use_style() -> None:
             "font.size": 10,
             "legend.frameon": False,
             "svg.hashsalt": "course",
+            "text.usetex": False,
         }
     )
 

@@ -36,7 +36,7 @@ def open_folder(folder: str, split: str = "train") -> Opened:
         CourseError: no such folder; fewer than two classes, or other ones in the other split; an
             empty class; an image that is broken, or there twice by a link.
     """
-    root = Path(folder).expanduser()
+    root = Path(os.path.expanduser(folder))
     layout = f"expected {root / split}/<class>/<image>.jpg"
     if not root.is_dir():
         known = "shapes, photos, cifar10 or an existing folder"
@@ -75,7 +75,7 @@ def open_cifar10(split: str = "train") -> Opened:
     from torchvision.datasets import CIFAR10
 
     default = ROOT / "data" / "cifar10"
-    root = Path(os.environ.get("COURSE_DATA_DIR") or default).expanduser()
+    root = Path(os.path.expanduser(os.environ.get("COURSE_DATA_DIR") or default))
     archive = root / CIFAR10.filename
     if archive.exists() and _md5(archive) != CIFAR10.tgz_md5:
         raise CourseError(f"{archive} is damaged (wrong checksum): delete it and run again")

@@ -15,6 +15,7 @@ from course_utils.plots import (
     plot_cuts,
     plot_images,
     plot_paired,
+    use_style,
 )
 from course_utils.training.compare import Comparison
 from course_utils.training.run import Run
@@ -56,6 +57,12 @@ def test_image_grid_has_a_label_each():
 def test_confusion_matrix_writes_its_counts():
     figure = plot_confusion(np.array([[5, 0], [2, 9]]), ["cat", "dog"], "title")
     assert [text.get_text() for text in figure.axes[0].texts] == ["5", "2", "9"]
+
+
+def test_a_users_latex_is_switched_off(monkeypatch):  # own-usetex
+    monkeypatch.setitem(matplotlib.rcParams, "text.usetex", True)
+    use_style()
+    assert not matplotlib.rcParams["text.usetex"]
 
 
 def test_colours_differ():

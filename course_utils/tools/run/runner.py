@@ -1,5 +1,6 @@
 """``course run``: execute lessons one after the other; resume, skip what is unchanged, report."""
 
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -66,6 +67,16 @@ def _check_parameters(lessons: Sequence[Lesson], parameters: dict) -> None:
             if name not in known:
                 names = ", ".join(known) or "none"
                 raise CourseError(f"{lesson.name} has no parameter {name!r}: it has {names}")
+
+
+def _with_types_of(lesson: Lesson, parameters: dict) -> dict:
+    """``parameters``, an integer as a float where the lesson's own value is one: ALPHA=2 is 2.0."""
+    known = papermill.inspect_notebook(str(lesson.path)) if parameters else parameters
+    typed = {}
+    for name, value in parameters.items():
+        is_float = re.fullmatch(r"-?\d+\.\d*|-?\d.*e.*", known[name]["default"]) is not None
+        typed[name] = float(value) if is_float and type(value) is int else value
+    return typed
 
 
 def _judge(result: LessonResult, lesson: Lesson, plan: Plan) -> LessonResult:
@@ -227,7 +238,7 @@ def _run_lesson(
                 "COURSE_DATASET": plan.config_of(lesson).dataset,
                 "COURSE_FIRST_SEED": str(config.first_seed),
             },
-            parameters=plan.parameters,
+            parameters=_with_types_of(lesson, plan.parameters),
             time_limit_s=plan.time_limit_s,
             on_cell=on_cell,
         )

@@ -296,6 +296,19 @@ def test_a_lesson_gets_the_parameters_the_settings_and_the_time_limit(school):
     assert school.execute.asked["01_one"]["parameters"] == {}
 
 
+@pytest.mark.parametrize(
+    ("own", "given", "expected"),
+    [("1.0", 2, 2.0), ("2e-3", 2, 2.0), ("1", 2, 2), ("0.5", "2", "2")],
+)
+def test_an_integer_is_a_float_where_the_lesson_has_one(
+    school, own, given, expected
+):  # own-dirichlet
+    school.write("01_one", PASS, parameters=f"ALPHA = {own}  # of a distribution")
+    run(school, parameters={"ALPHA": given})
+    asked = school.execute.asked["01_one"]["parameters"]["ALPHA"]
+    assert (asked, type(asked)) == (expected, type(expected))
+
+
 def test_unknown_parameter_names_the_known_ones(school):
     school.write("01_one", PASS)
     with pytest.raises(CourseError, match="01_one has no parameter 'BETA': it has ALPHA"):

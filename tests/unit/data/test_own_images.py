@@ -55,6 +55,11 @@ def test_no_such_data_set():
         load_folder("/no/such/folder")
 
 
+def test_the_home_of_a_user_who_does_not_exist_is_no_data_set():  # own-nobody
+    with pytest.raises(CourseError, match="no data set '~nobody-has-this-name/images'"):
+        load_folder("~nobody-has-this-name/images")
+
+
 def test_folder_without_train(tmp_path):
     folder = write_images(tmp_path / "mine")
     (folder / "train").rename(folder / "training")
