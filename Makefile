@@ -8,7 +8,12 @@ LATEST := build/latest-venv/bin/python
 # `make verify` compares with the revision BASE, or else with the newest that is older than a day.
 BASE := $(shell git rev-parse --quiet --verify '$(BASE)^{commit}' || git rev-list -1 --before='1 day ago' HEAD 2>/dev/null)
 
-.PHONY: setup run verify test test-faults test-browser test-latest lab release site doctor lint format execute lock bench clean
+# Tests that read no text of a lesson or of the documentation: where only text has changed, .ci/run
+# leaves them out.
+CODE_TESTS := tests/unit tests/exercises tests/faults tests/test_combinations.py tests/tools/run \
+	tests/tools/teach/test_check.py tests/tools/teach/test_grade.py tests/tools/teach/test_nbgrader.py
+
+.PHONY: setup run verify test test-text test-faults test-browser test-latest lab release site doctor lint format execute lock bench clean
 
 setup: $(STAMP)
 
@@ -29,6 +34,9 @@ verify: setup
 
 test: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2
+
+test-text: setup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 $(CODE_TESTS:%=--ignore=%)
 
 test-faults: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m faults

@@ -1,0 +1,88 @@
+import nbformat
+import pytest
+
+from course_utils.tools.run import changes
+from tests.tools.run.test_choose import edit, git
+
+
+@pytest.fixture
+def judge(school, monkeypatch, capsys):
+    """A function that says what has changed since the last commit: ``text`` or ``code``."""
+    folder = school.notebooks.parent
+    monkeypatch.setattr(changes, "ROOT", folder)
+    path = school.write("01_one", "print(1)")
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells.append(nbformat.v4.new_markdown_cell("A sentence."))
+    nbformat.write(notebook, path)
+    for name in ("README.md", "module.py"):
+        (folder / name).write_text("first\n")
+    git(folder, "init")
+    git(folder, "add", ".")
+    git(folder, "commit", "-m", "base")
+
+    def judge():
+        assert changes.main(["HEAD"]) == 0
+        return capsys.readouterr().out.strip()
+
+    return judge
+
+
+def change_sentence(notebook):
+    notebook.cells[-1].source = "Another sentence."
+
+
+def change_code(notebook):
+    notebook.cells[1].source = "print(2)"
+
+
+def change_output(notebook):
+    notebook.cells[1].outputs = [nbformat.v4.new_output("stream", text="2\n")]
+
+
+def change_metadata(notebook):
+    notebook.metadata["course"]["minutes"] = 77
+
+
+def add_cell(notebook):
+    notebook.cells.append(nbformat.v4.new_markdown_cell("One more."))
+
+
+def test_nothing_has_changed(judge):
+    assert judge() == "text"
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (change_sentence, "text"),
+        (change_code, "code"),
+        (change_output, "code"),
+        (change_metadata, "code"),
+        (add_cell, "code"),
+    ],
+)
+def test_of_a_notebook_only_its_sentences_are_text(judge, school, change, expected):
+    edit(school.lessons[0], change)
+    assert judge() == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("README.md", "text"), ("new.md", "text"), ("module.py", "code")]
+)
+def test_only_markdown_files_are_text(judge, school, name, expected):
+    (school.notebooks.parent / name).write_text("second\n")
+    assert judge() == expected
+
+
+def test_one_file_of_code_among_texts_is_code(judge, school):
+    (school.notebooks.parent / "README.md").write_text("second\n")
+    (school.notebooks.parent / "new.py").write_text("x = 1\n")
+    assert judge() == "code"
+
+
+def test_a_deleted_or_damaged_notebook_is_code(judge, school):
+    path = school.lessons[0].path
+    path.write_text("{")
+    assert judge() == "code"
+    path.unlink()
+    assert judge() == "code"
