@@ -1,4 +1,4 @@
-"""Is this machine ready for the course? One finding a line, each with its cure."""
+"""Is this machine ready for the course? One finding per line, each with its fix."""
 
 import os
 import shutil
@@ -26,20 +26,20 @@ MIN_MEMORY, MIN_DISK = 2 * GIB, 2 * GIB
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of ``course doctor``; ``cure`` is empty when all is well."""
+    """One line of ``course doctor``; ``fix`` is empty when all is well."""
 
     name: str
     detail: str
-    cure: str = ""
+    fix: str = ""
     required: bool = True
 
     @property
     def ok(self) -> bool:
-        return not self.cure
+        return not self.fix
 
     def __str__(self) -> str:
         state = "ok" if self.ok else "missing" if self.required else "missing (optional)"
-        return f"{self.name}: {state} · {self.detail}" + (f" → {self.cure}" if self.cure else "")
+        return f"{self.name}: {state} · {self.detail}" + (f" → {self.fix}" if self.fix else "")
 
 
 def _installed(name: str) -> str | None:
@@ -74,17 +74,17 @@ def find_package_faults(pins: dict[str, str], needed: list[str]) -> list[str]:
 
 def _check_python() -> Finding:
     found = sys.version.split()[0]
-    cure = "" if sys.version_info >= (3, 11) else "install Python 3.11 or newer"
-    return Finding("Python", found, cure)
+    fix = "" if sys.version_info >= (3, 11) else "install Python 3.11 or newer"
+    return Finding("Python", found, fix)
 
 
 def _check_settings() -> Finding:
     try:
         config = load_config()
     except ValueError as error:  # int() refuses thousands of digits
-        problem, _, cure = str(error).rpartition(": ")
+        problem, _, fix = str(error).rpartition(": ")
         names = "COURSE_PROFILE and COURSE_FIRST_SEED"
-        return Finding("Settings", problem or str(error), f"correct {names}: {cure}")
+        return Finding("Settings", problem or str(error), f"correct {names}: {fix}")
     return Finding("Settings", f"profile {config.profile}, first seed {config.first_seed}")
 
 
@@ -101,14 +101,14 @@ def _check_packages() -> Finding:
     if not faults:
         return Finding("Packages", "as locked")
     more = f" and {len(faults) - 3} more" if len(faults) > 3 else ""
-    cure = "delete .venv and run make setup"
-    return Finding("Packages", "; ".join(faults[:3]) + more, cure)
+    fix = "delete .venv and run make setup"
+    return Finding("Packages", "; ".join(faults[:3]) + more, fix)
 
 
 def _check_compiler() -> Finding:
     found = next(filter(None, map(shutil.which, ("g++", "c++", "clang++", "cl"))), None)
-    cure = "" if found else "install a C++ compiler for torch.compile; all else runs without"
-    return Finding("Compiler", found or "none", cure, required=False)
+    fix = "" if found else "install a C++ compiler for torch.compile; all else runs without"
+    return Finding("Compiler", found or "none", fix, required=False)
 
 
 def _check_gpu() -> Finding:
@@ -123,20 +123,20 @@ def _check_dali() -> Finding:
     found = _installed("nvidia-dali-cuda120")
     if found and find_spec("nvidia.dali"):
         return Finding("DALI", found, required=False)
-    cure = "pip install 'nvidia-dali-cuda120' (Linux x86-64 only); lesson 11 runs without it too"
-    return Finding("DALI", "not installed", cure, required=False)
+    fix = "pip install 'nvidia-dali-cuda120' (Linux x86-64 only); lesson 11 runs without it too"
+    return Finding("DALI", "not installed", fix, required=False)
 
 
 def _check_memory() -> Finding:
     free = psutil.virtual_memory().available
-    cure = "" if free >= MIN_MEMORY else "close other programs: a lesson takes up to 2 GiB"
-    return Finding("Memory", f"{free / GIB:.1f} GiB free", cure)
+    fix = "" if free >= MIN_MEMORY else "close other programs: a lesson takes up to 2 GiB"
+    return Finding("Memory", f"{free / GIB:.1f} GiB free", fix)
 
 
 def _check_disk(folder: Path) -> Finding:
     free = shutil.disk_usage(folder).free
-    cure = "" if free >= MIN_DISK else f"free {MIN_DISK / GIB:.0f} GiB on the disk of {folder}"
-    return Finding("Disk", f"{free / GIB:.1f} GiB free", cure)
+    fix = "" if free >= MIN_DISK else f"free {MIN_DISK / GIB:.0f} GiB on the disk of {folder}"
+    return Finding("Disk", f"{free / GIB:.1f} GiB free", fix)
 
 
 def _check_write_access(folder: Path) -> Finding:
@@ -175,8 +175,8 @@ def _check_photos() -> Finding:
         for name in about["sheets"]:
             read_sheet(name, about)
     except CourseError as error:
-        problem, _, cure = str(error).rpartition(": ")
-        return Finding("Photographs", problem, cure, required)
+        problem, _, fix = str(error).rpartition(": ")
+        return Finding("Photographs", problem, fix, required)
     counts = [
         f"{count * len(about['classes']):,} {split}" for split, count in about["tiles"].items()
     ]
@@ -189,8 +189,8 @@ def _check_backbone() -> Finding:
     try:
         read_backbone()
     except CourseError as error:
-        problem, _, cure = str(error).rpartition(": ")
-        return Finding("Backbone", problem, cure)
+        problem, _, fix = str(error).rpartition(": ")
+        return Finding("Backbone", problem, fix)
     accuracy = describe_backbone().get("val_accuracy")
     if not isinstance(accuracy, float):
         return Finding("Backbone", f"no val_accuracy in the JSON in {WEIGHTS}", FIX)

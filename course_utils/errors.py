@@ -1,4 +1,4 @@
-"""The one exception for a user's mistake: its message is one line that names the cure."""
+"""The one exception for a user's mistake: its message is one line that names the fix."""
 
 __all__ = ["CourseError"]
 

@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 # M. Okabe and K. Ito, Color Universal Design, 2008, a brown in place of yellow for the eighth: the
-# n-th arm has the n-th colour throughout
+# n-th variant has the n-th colour throughout
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C510A")
 GREY = "#999999"
 
@@ -64,7 +64,7 @@ def plot_images(
 ) -> Figure:
     """A grid of images ``(N, H, W, 3)`` uint8, each with its label above it.
 
-    ``columns`` images a row, each ``size`` inches wide.
+    ``columns`` images per row, each ``size`` inches wide.
     """
     rows = -(-len(images) // columns)
     lines = 1 + max(label.count("\n") for label in labels)
@@ -80,7 +80,7 @@ def plot_images(
 
 
 def plot_learning_curves(runs: Sequence["Run"], title: str) -> Figure:
-    """Loss and accuracy over epochs: training dashed, validation solid, one colour an arm."""
+    """Loss and accuracy over epochs: training dashed, validation solid, one colour per variant."""
     figure, (loss, accuracy) = plt.subplots(1, 2, figsize=(8, 2.9))
     arms = list(dict.fromkeys(run.arm for run in runs))
     for run in runs:
@@ -103,13 +103,13 @@ def plot_learning_curves(runs: Sequence["Run"], title: str) -> Figure:
 
 
 def plot_paired(values: Mapping[str, np.ndarray], metric: str, title: str) -> Axes:
-    """Paired differences from the first arm: a dot a seed, the mean, its 95 % interval.
+    """Paired differences from the first variant: one dot per seed, the mean, its 95 % interval.
 
     The band is the noise floor: one standard deviation of the baseline over its seeds. With one
-    arm only, its own values are drawn about their mean.
+    variant only, its own values are drawn about their mean.
 
     Args:
-        values: arm to one value a seed, in the metric's own unit, the same seeds for every arm.
+        values: variant to one value per seed, in the metric's own unit; all have the same seeds.
         metric: a name in a run's ``metrics``.
     """
     name, factor, unit, _, _ = METRICS[metric]

@@ -273,9 +273,9 @@ def read_results(name: str, folder: Path = RESULTS) -> dict:
 
 
 def values_by_arm(runs: Sequence[dict], metric: str = "val_accuracy") -> dict[str, np.ndarray]:
-    """The metric of every arm, in the order of the arms, over those seeds that all of them have.
+    """The metric of every variant, in their order, over those seeds that all of them have.
 
-    A lesson that stopped in the middle of a comparison has trained some arms less often.
+    A lesson that stopped in the middle of a comparison has trained some variants less often.
     """
     found = {(run["arm"], run["seed"]): run["metrics"][metric] for run in runs}
     arms = list(dict.fromkeys(arm for arm, _ in found))

@@ -116,7 +116,7 @@ def make_pipeline(files: JpegFiles, mean, std, draw, *, shard=(0, 1), gpu=False,
 class DaliLoader:
     """Batches ``(images (B, 3, H, W) float32, targets (B,) int64)`` of JPEG files, by DALI.
 
-    One epoch at a time: who stops early pays for reading the rest of it.
+    One epoch at a time. A caller that stops early still waits for the rest of it to be read.
 
     Args:
         mean, std: of each channel, in units of 255.
@@ -203,7 +203,7 @@ class DaliLoader:
 
 
 def _translate(error: RuntimeError) -> CourseError:
-    """DALI's report of many lines as one that names the cure."""
+    """DALI's report of many lines as one line that names the fix."""
     report = str(error).rpartition("encountered:")[2]
     lines = [line.strip() for line in report.splitlines() if line.strip()]
     return CourseError(f"DALI cannot read the images, write them again: {lines[0]}")

@@ -167,7 +167,7 @@ def split_stratified(
     training the next one.
 
     Args:
-        targets: ``(N,)`` int, one class index an image.
+        targets: ``(N,)`` int, one class index per image.
         num_train: images to train on; None: all that validation, at most a tenth, leaves.
         num_val: images to validate on. With fewer images than asked for, both parts shrink alike.
 

@@ -14,7 +14,7 @@ from course_utils.files import write_atomically
 
 __all__ = ["FILE_LIST", "JpegFiles", "open_jpegs", "read_jpeg", "write_jpegs"]
 
-FILE_LIST = "files.txt"  # a line an image: its name, a space, its target
+FILE_LIST = "files.txt"  # one line per image: its name, a space, its target
 QUALITY = 95
 
 

@@ -26,8 +26,8 @@ def read_image(path: Path) -> tuple[np.ndarray, bool]:
     try:
         with Image.open(path) as file:
             image: Image.Image = ImageOps.exif_transpose(file)  # cameras turn by a note, not pixels
-            if image.mode in ("I", "F"):  # no range is agreed on, so nobody can scale them
-                raise ValueError("32 bits a pixel: save it with 8 or 16")
+            if image.mode in ("I", "F"):  # their range is not fixed, so they cannot be scaled
+                raise ValueError("32 bits per pixel: save it with 8 or 16")
             if image.mode.startswith("I;16"):  # convert would clip, not scale
                 image = Image.fromarray((np.asarray(image) / 257).astype(np.uint8))
             rgb = image.convert("RGB")  # grey and RGBA images are welcome

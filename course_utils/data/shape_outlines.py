@@ -16,7 +16,7 @@ COS = np.round(np.cos(np.deg2rad(np.arange(360))), 6).astype(np.float32)
 
 _UPWARD = (30, 150, 270)  # normals of a triangle that stands on its base
 
-Field = np.ndarray  # (N, 32, 32) float32: one value a pixel
+Field = np.ndarray  # (N, 32, 32) float32: one value per pixel
 
 
 def _polygon(x: Field, y: Field, degrees: tuple[int, ...], inradius: float) -> Field:

@@ -40,10 +40,10 @@ def time_calls(call: Callable[[], object], device: torch.device) -> float:
 
 
 def loading_rate(batches: Iterable, seconds: float = 0.5) -> float:
-    """Images a second that ``batches`` of ``(images, targets)`` delivers, a first epoch excluded.
+    """Images per second that ``batches`` of ``(images, targets)`` delivers, without a first epoch.
 
-    Nobody trains meanwhile: it is the most that a training could get. Whole epochs are counted,
-    for ``seconds`` at least, so that what was prepared before the clock started weighs little.
+    Measured without training, so it is an upper bound. Whole epochs are counted, for ``seconds``
+    at least, so that batches prepared before the clock started weigh little.
     """
     for images, _ in batches:
         synchronize(images.device)

@@ -10,7 +10,7 @@ __all__ = ["make_resnet_tiny"]
 
 
 def make_resnet_tiny(num_classes: int, pretrained: bool) -> nn.Module:
-    """timm's ResNet, one basic block a stage, made for trainings of a few hundred steps.
+    """timm's ResNet, one basic block per stage, made for trainings of a few hundred steps.
 
     Without the max-pool, which 32 pixels cannot afford; every block learns from the first step;
     and running statistics follow within an epoch (momentum 0.3), or validation accuracy jumps.

@@ -1,4 +1,4 @@
-"""The one LightningModule of the course: a classifier with a slot for every seam."""
+"""The one LightningModule of the course: a classifier with an argument for every seam."""
 
 from collections.abc import Callable
 

@@ -9,9 +9,11 @@ __all__ = ["warmup_cosine"]
 def warmup_cosine(
     optimizer: Optimizer, total_steps: int, warmup_steps: int = 0, min_lr: float = 0.0
 ) -> LRScheduler:
-    """Rise linearly for ``warmup_steps`` steps to the optimizer's rate, then fall to ``min_lr``.
+    """Rise for ``warmup_steps`` steps to the optimizer's learning rate, then fall to ``min_lr``.
 
-    With W warm-up steps of T in total and peak rate p, step s (from 0) is taken with
+    The rise is linear, the fall half a cosine.
+
+    With W warm-up steps of T in total and the peak p, step s (from 0) is taken with
     p (s + 1) / (W + 1) up to s = W, and from there with
     m + (p − m) (1 + cos(π (s − W) / (T − 1 − W))) / 2: the peak is reached at step W and the
     minimum m at the last step (with no step after the peak, T = W + 1, it ends at the peak). To be
@@ -20,7 +22,7 @@ def warmup_cosine(
     Args:
         total_steps: T, optimizer steps of the whole training, more than W.
         warmup_steps: W; 0: off, plain cosine.
-        min_lr: m, of the last step, for every parameter group; not above any group's rate.
+        min_lr: m, of the last step, for every parameter group; not above any group's own.
 
     Raises:
         ValueError: when warm-up leaves no step at the peak, or a group would rise to ``min_lr``.
@@ -33,7 +35,9 @@ def warmup_cosine(
         )
     lowest = min(group["lr"] for group in optimizer.param_groups)
     if not 0 <= min_lr <= lowest:
-        raise ValueError(f"min_lr {min_lr} is not between 0 and the optimizer's rate {lowest}")
+        raise ValueError(
+            f"min_lr {min_lr} is not between 0 and the optimizer's learning rate {lowest}"
+        )
     cosine = CosineAnnealingLR(optimizer, max(1, total_steps - 1 - warmup_steps), eta_min=min_lr)
     if not warmup_steps:
         return cosine

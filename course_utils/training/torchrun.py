@@ -37,7 +37,7 @@ class Ranks:
 
 
 def _find_free_port() -> int:
-    """A port of the loopback that nobody uses at this moment."""
+    """A port of the loopback that no process uses at this moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
@@ -96,7 +96,7 @@ def _last_line(texts: list[str]) -> str:
 
 
 def _find_error(errors: list[str]) -> str | None:
-    """The line that says what went wrong in a rank, with its cure where we know one."""
+    """The line that says what went wrong in a rank, with its fix where we know one."""
     text = "\n".join(errors)
     if absent := re.search(r"Unable to find address for: (\S+)", text):
         known = ", ".join(name for _, name in socket.if_nameindex())

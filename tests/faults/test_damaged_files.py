@@ -451,4 +451,4 @@ def test_doctor_names_a_damaged_lock(monkeypatch, tmp_path):  # r11
     monkeypatch.setattr("course_utils.environment.ROOT", tmp_path)
     finding = find("Packages")
     assert finding.detail.endswith("requirements.lock is missing or damaged")
-    assert finding.cure == "restore it with `git checkout requirements.lock`"
+    assert finding.fix == "restore it with `git checkout requirements.lock`"

@@ -63,7 +63,7 @@ def test_doctor_names_a_wrong_version(findings, monkeypatch):
     monkeypatch.setattr(environment, "read_lock", lambda lock: {"numpy": "0.1"})
     found = findings()["Packages"]
     assert "locked is 0.1" in found.detail
-    assert found.cure == "delete .venv and run make setup"
+    assert found.fix == "delete .venv and run make setup"
 
 
 def test_little_memory(findings, monkeypatch):
@@ -76,7 +76,7 @@ def test_little_disk(findings, monkeypatch):
     monkeypatch.setattr(
         environment.shutil, "disk_usage", lambda folder: SimpleNamespace(free=2**30)
     )
-    assert "free 2 GiB on the disk" in findings()["Disk"].cure
+    assert "free 2 GiB on the disk" in findings()["Disk"].fix
 
 
 def test_no_write_access(tmp_path):
@@ -84,7 +84,7 @@ def test_no_write_access(tmp_path):
     found = {f.name: f for f in check_environment(tmp_path)}
     assert found["Write access"].ok
     found = environment._check_write_access(tmp_path / "file")
-    assert "clone the course elsewhere" in found.cure
+    assert "clone the course elsewhere" in found.fix
 
 
 def test_dali_and_compiler_are_optional(findings, monkeypatch):
@@ -92,7 +92,7 @@ def test_dali_and_compiler_are_optional(findings, monkeypatch):
     monkeypatch.setattr(environment.shutil, "which", lambda name: None)
     found = findings()
     assert str(found["DALI"]).startswith("DALI: missing (optional) · not installed → pip install")
-    assert "torch.compile" in found["Compiler"].cure
+    assert "torch.compile" in found["Compiler"].fix
     assert not found["DALI"].required
     assert not found["Compiler"].required
 
@@ -101,10 +101,10 @@ def test_data_that_cannot_be_read(findings, monkeypatch):
     monkeypatch.setenv("COURSE_DATASET", "/no/such/folder")
     found = findings()["Data"]
     assert not found.ok
-    assert "COURSE_DATASET=shapes" in found.cure
+    assert "COURSE_DATASET=shapes" in found.fix
 
 
-def test_finding_without_a_cure_is_ok():
+def test_finding_without_a_fix_is_ok():
     assert str(Finding("Python", "3.11")) == "Python: ok · 3.11"
 
 
@@ -115,7 +115,7 @@ def test_a_backbone_that_does_not_match_its_checksum(findings, monkeypatch, tmp_
     monkeypatch.setattr("course_utils.models.backbone.read_backbone", refused)
     found = findings()["Backbone"]
     assert "sha256 differs" in found.detail
-    assert found.cure.startswith("restore it with `git checkout data/weights`")
+    assert found.fix.startswith("restore it with `git checkout data/weights`")
 
 
 def test_photographs_that_are_intact(findings, monkeypatch):
@@ -136,5 +136,5 @@ def test_photographs_that_are_missing(findings, monkeypatch, tmp_path, dataset):
     )
     found = findings()["Photographs"]
     assert found.detail.endswith("photos.json is missing or damaged")
-    assert found.cure.startswith("restore it with `git checkout data/photos`")
+    assert found.fix.startswith("restore it with `git checkout data/photos`")
     assert found.required == (dataset == "photos")

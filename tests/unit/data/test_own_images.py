@@ -163,7 +163,7 @@ def test_a_class_of_other_formats_alone_says_which(tmp_path):  # i_gifonly
 def test_32_bits_are_refused(tmp_path, kind):  # s2
     path = tmp_path / "a.tif"
     Image.fromarray(np.linspace(0, 1e6, 32 * 32).reshape(32, 32).astype(kind)).save(path)
-    with pytest.raises(CourseError, match=r"a\.tif: .*32 bits a pixel: save it with 8 or 16"):
+    with pytest.raises(CourseError, match=r"a\.tif: .*32 bits per pixel: save it with 8 or 16"):
         read_image(path)
 
 

@@ -65,7 +65,9 @@ def test_warmup_must_leave_a_step_at_the_peak(steps, warmup):
 @pytest.mark.parametrize("low", [0.2, -0.1])
 def test_no_group_may_rise_to_the_minimum(low):
     groups = [{"params": [nn.Parameter(torch.zeros(1))], "lr": lr} for lr in (0.4, 0.1)]
-    with pytest.raises(ValueError, match=r"is not between 0 and the optimizer's rate 0\.1"):
+    with pytest.raises(
+        ValueError, match=r"is not between 0 and the optimizer's learning rate 0\.1"
+    ):
         warmup_cosine(SGD(groups), 20, min_lr=low)
 
 
