@@ -8,7 +8,7 @@ LATEST := build/latest-venv/bin/python
 # `make verify` compares with the revision BASE, or else with the newest that is older than a day.
 BASE := $(shell git rev-parse --quiet --verify '$(BASE)^{commit}' || git rev-list -1 --before='1 day ago' HEAD 2>/dev/null)
 
-.PHONY: setup run verify test test-faults test-browser test-latest lab release site doctor lint format execute lock bench clean
+.PHONY: setup run verify test test-cards test-faults test-browser test-latest lab release site doctor lint format execute lock bench clean
 
 setup: $(STAMP)
 
@@ -29,6 +29,9 @@ verify: setup
 
 test: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2
+
+test-cards: setup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m cards tests/notebooks/test_cards.py
 
 test-faults: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m faults
