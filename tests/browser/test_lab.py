@@ -114,6 +114,29 @@ def test_a_term_leads_to_the_glossary(lab, copied_course, open_page):
     expect(shown.first).to_be_in_viewport(timeout=CELL_LIMIT_MS)
 
 
+def test_code_that_only_draws_is_not_shown(lab, copied_course, open_page):
+    """Cells with the tag ``hide-input`` show their output; a click shows the code too."""
+    path = copied_course / "notebooks" / "05_mixup.ipynb"
+    hidden = [
+        cell
+        for cell in nbformat.read(path, as_version=4).cells
+        if "hide-input" in cell.metadata.get("tags", [])
+    ]
+    server = lab(copied_course)
+    page, _ = open_page(server.url("05_mixup.ipynb"), server.own, height=1000)
+    page.locator(".jp-Notebook .jp-CodeCell").first.wait_for(timeout=CELL_LIMIT_MS)
+    placeholders = page.locator(".jp-CodeCell .jp-InputPlaceholder")
+    expect(placeholders.first).to_be_attached(timeout=CELL_LIMIT_MS)
+    assert placeholders.count() == len(hidden)
+    shown = re.sub(r"\s+", "", " ".join(page.locator(".jp-Notebook .cm-content").all_inner_texts()))
+    assert shown, "no code at all is shown"
+    for cell in hidden:
+        longest = max(cell.source.splitlines(), key=len)
+        assert re.sub(r"\s+", "", longest) not in shown, longest
+    placeholders.first.click()
+    expect(placeholders).to_have_count(len(hidden) - 1)
+
+
 def test_a_students_lab(lab, released_course, open_page):
     """What a student sees in the first minute: nothing is unsaved, nothing is for the teacher."""
     server = lab(released_course)

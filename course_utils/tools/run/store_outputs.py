@@ -14,9 +14,11 @@ from course_utils.tools.run.dependencies import describe_code, parse_cell
 from course_utils.tools.run.key import digest_outputs
 from course_utils.tools.run.lessons import Lesson
 
-__all__ = ["store_outputs"]
+__all__ = ["FOLDED", "store_outputs"]
 
 LANGUAGE = ("name", "file_extension", "mimetype", "pygments_lexer")
+# of a cell with the tag hide-input; the first is for JupyterLab, the second for Colab
+FOLDED = {"jupyter": {"source_hidden": True}, "cellView": "form"}
 
 
 def _shrink_png(encoded: str) -> str:
@@ -32,6 +34,7 @@ def store_outputs(lesson: Lesson, executed: Path, result: LessonResult) -> None:
 
     Prose and metadata stay as they are in the notebook: they may have changed since. The key of
     ``result``, its time and its memory, and a digest of the outputs are written into the metadata.
+    The code of cells with the tag ``hide-input`` is folded.
 
     Raises:
         CourseError: when it was executed with parameters of its own, or its code edited meanwhile.
@@ -49,6 +52,8 @@ def store_outputs(lesson: Lesson, executed: Path, result: LessonResult) -> None:
         for output in cell.outputs:
             if "image/png" in output.get("data", {}):
                 output["data"]["image/png"] = _shrink_png(output["data"]["image/png"])
+        if "hide-input" in cell.metadata.get("tags", []):
+            cell.metadata.update(nbformat.from_dict(FOLDED))
     notebook.metadata.pop("jupytext", None)  # where the lesson was written as text
     language = ran.metadata["language_info"]
     notebook.metadata["kernelspec"] = ran.metadata["kernelspec"]

@@ -89,11 +89,8 @@ def make_students_version(notebook: nbformat.NotebookNode) -> nbformat.NotebookN
     for cell in student.cells:
         if cell.cell_type == "markdown":
             section = find_section(cell.source, section)
-        elif cell.cell_type == "code":
-            if section in ANSWERING:
-                _clear_outputs(cell)
-            if "hide-input" in cell.metadata.get("tags", []):
-                cell.metadata["jupyter"] = {"source_hidden": True}
+        elif cell.cell_type == "code" and section in ANSWERING:
+            _clear_outputs(cell)
     return student
 
 

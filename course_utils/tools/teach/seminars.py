@@ -44,7 +44,7 @@ IMPORTANCE = (
     "From scratch",
     "Experiment",
     "Recipe",
-    "Proof",
+    "Check",
     "★",
     "The library way",
     "★★",

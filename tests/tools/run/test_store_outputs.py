@@ -36,6 +36,20 @@ def test_metadata_are_those_of_the_lesson_and_what_the_execution_cost(school):
     assert "jupytext" not in lesson.read().metadata
 
 
+def test_the_code_of_hidden_cells_is_folded(school):
+    path = school.write("01_one", "print('drawn')", "print('read')")
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells[1].metadata["tags"] = ["hide-input"]
+    nbformat.write(notebook, path)
+    plan = school.plan()
+    run_lessons(school.lessons, plan, school.console)
+    (lesson,) = school.lessons
+    store_outputs(lesson, plan.output_path(lesson), RESULT)
+    _, drawn, read = (cell.metadata for cell in lesson.read().cells)
+    assert drawn == {"tags": ["hide-input"], "jupyter": {"source_hidden": True}, "cellView": "form"}
+    assert read == {}
+
+
 def test_pictures_are_stored_smaller_and_still_are_pictures(school):
     draw = "import matplotlib.pyplot as plt, numpy as np\nplt.imshow(np.random.rand(32, 32, 3));"
     path = school.write("01_one", draw)

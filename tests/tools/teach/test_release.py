@@ -114,8 +114,6 @@ def test_all_else_is_as_it_was(released):
         kept = [cell for cell in source.cells if not is_speakers_note(cell)]
         for old, new in zip(kept, student.cells, strict=True):
             section = find_section(old.source, section) if "source" in old else section
-            if "hide-input" in old.metadata.get("tags", []):
-                old.metadata["jupyter"] = {"source_hidden": True}
             if old.cell_type == "code" and section in ("Experiment", "Verdict"):
                 old.outputs, old.execution_count = [], None
             if "nbgrader" not in old.metadata:

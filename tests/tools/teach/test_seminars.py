@@ -25,7 +25,7 @@ def test_sections_by_importance_as_long_as_they_fit():
     sections = [
         Section("Question", 1, 2, 2, 0),
         Section("Set-up", 3, 4, 3, 6),
-        Section("Proof", 5, 8, 30, 60),
+        Section("Check", 5, 8, 30, 60),
         Section("Verdict", 9, 9, 3, 0),
         Section("★", 10, 12, 5, 0),
     ]
