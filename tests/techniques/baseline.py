@@ -9,17 +9,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from course_utils.training.fit import quiet_trainer
 from course_utils.training.lit_classifier import LitClassifier
+from tests.experiments import plant_experiments
 
 LR = 1e-3
-
-EXPERIMENT = """
-import numpy as np
-
-def measure_change(config, data):
-    baseline = np.array([0.50, 0.52, 0.49, 0.55])
-    changed = baseline + np.array([0.01, 0.02, -0.01, 0.03])
-    {body}
-"""
 
 INTERVAL = """
 import numpy as np
@@ -69,33 +61,8 @@ COUNT = "    count += len(targets)"
 START = "total, count, training = 0.0, 0, model.training"
 FORWARD = "loss = F.cross_entropy(model(images), targets)"
 
-EDGES = "found = stats.ttest_rel(changed, baseline).confidence_interval(0.95)"
-
-
-def _measure(*lines: str) -> str:
-    return EXPERIMENT.format(body="\n    ".join(lines))
-
-
 WRONG_ANSWERS = {
-    "measure_change": [
-        (_measure("pass"), "Return four things"),
-        (_measure(EDGES, "return baseline, changed, found.high, found.low"), "exchanged"),
-        (_measure(EDGES, "return baseline, changed, -found.high, -found.low"), "sign"),
-        (_measure(EDGES, "return baseline, changed, 100 * found.low, 100 * found.high"),
-         "in points"),
-        (_measure("mean, error = changed.mean(), stats.sem(changed)",
-                  "return baseline, changed, *stats.t.interval(0.95, 3, mean, error)"),
-         "changed accuracies alone"),
-        (_measure("return baseline, changed, -0.01, 0.02"), "take both from the same comparison"),
-        (_measure("return baseline[:2], changed[:2], 0.0, 0.1"), "With 2 paired seeds"),
-        (_measure("return baseline, changed[:3], 0.0, 0.1"), "4 and 3 accuracies"),
-        (_measure("return baseline, baseline, 0.0, 0.0"), "Both columns are equal"),
-        (_measure("return 100 * baseline, 100 * changed, 0.0, 0.1"), "not percent"),
-        (_measure("return baseline, changed * np.nan, 0.0, 0.1"), "not a finite number"),
-        (_measure("return baseline, [changed], 0.0, 0.1"), "one accuracy per seed"),
-        (_measure("return baseline, ['good'] * 4, 0.0, 0.1"), "have to be numbers"),
-        (_measure("return baseline, changed, None, 0.1"), "low and high have to be numbers"),
-    ],
+    "measure_change": plant_experiments("measure_change"),
     "paired_interval": [
         (_interval("stats.t.ppf(0.995, n - 1) * d.std(ddof=1) / np.sqrt(n)"), "too wide"),
         (_interval(f"-{T} * d.std(ddof=1) / np.sqrt(n)"), "lower edge comes first"),
