@@ -320,7 +320,7 @@ def check_pytorch_card(card: dict) -> None:
 
 
 def check_lightning_card(card: dict) -> None:
-    """`FineTuning` trains as a plain loop on `freeze_before` does, at the searched learning rates."""
+    """`FineTuning` trains as a plain loop does; its learning rates are the searched ones."""
     start = _make_network()
     frozen = [name for name, _ in start.named_children() if name not in ("layer4", "fc")]
     module = card["FineTuning"](copy.deepcopy(start), frozen=frozen)
