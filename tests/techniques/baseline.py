@@ -1,6 +1,5 @@
 """The baseline: planted answers of the lesson's exercises, and what its cards compute."""
 
-import copy
 from functools import partial
 
 import torch
@@ -226,20 +225,11 @@ def _compare_weights(network: nn.Module, batches: list) -> None:
 
 
 def check_pytorch_card(card: dict) -> None:
-    """The card's epoch is that of `LitClassifier`, and its accuracy that of the predictions."""
+    """The card's epoch is that of `LitClassifier`, from whatever mode the network is in."""
     batches = _make_batches()
     network = _make_network()
     card["train_one_epoch"](network.eval(), batches, torch.optim.AdamW(network.parameters(), LR))
     _compare_weights(network, batches)
-    images, targets = (torch.cat(part) for part in zip(*batches, strict=True))
-    before = copy.deepcopy(network.state_dict())
-    loader = DataLoader(TensorDataset(images, targets), 20)
-    found = card["measure_accuracy"](network.train(), loader)
-    with torch.no_grad():
-        right = (network.eval()(images).argmax(dim=1) == targets).float().mean().item()
-    assert abs(found - right) < 1e-6, f"accuracy {found}, expected {right}"
-    for name, value in network.state_dict().items():
-        assert value.equal(before[name]), f"measuring has changed {name}"
 
 
 def check_lightning_card(card: dict) -> None:
