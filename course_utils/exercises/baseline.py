@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils import vector_to_parameters
 
 from course_utils.exercises.checking import Faults, checks_exercise, diagnose, fail, require
+from course_utils.exercises.experiment import judge_experiment, make_tiny_experiment
 from course_utils.exercises.oracles import (
     Batches,
     flatten_parameters,
@@ -23,7 +24,12 @@ from course_utils.exercises.oracles import (
     train_copy_without_zero_grad,
 )
 
-__all__ = ["check_evaluate", "check_paired_interval", "check_train_epoch"]
+__all__ = [
+    "check_evaluate",
+    "check_measure_change",
+    "check_paired_interval",
+    "check_train_epoch",
+]
 
 LR = 0.3
 ROUNDING = 1e-4
@@ -86,6 +92,12 @@ INTERVAL_FAULTS: Faults = (
      partial(_find_interval, divisor=lambda n: math.sqrt(n - 1))),
 )
 # fmt: on
+
+
+@checks_exercise()
+def check_measure_change(answer: Callable) -> None:
+    """``answer(config, data) -> (baseline, changed, low, high)``: an experiment over pairs."""
+    judge_experiment(answer(*make_tiny_experiment()))
 
 
 @checks_exercise(faults=INTERVAL_FAULTS)

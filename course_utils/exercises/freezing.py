@@ -18,13 +18,25 @@ from torch.optim.optimizer import (
 )
 
 from course_utils.exercises.checking import checks_exercise, diagnose, fail, require
+from course_utils.exercises.experiment import judge_experiment, make_tiny_experiment
 from course_utils.exercises.oracles import Batches
 
-__all__ = ["check_freeze_all_but", "check_group_by_depth", "check_probe"]
+__all__ = [
+    "check_freeze_all_but",
+    "check_group_by_depth",
+    "check_measure_schemes",
+    "check_probe",
+]
 
 NUM_CLASSES = 3
 CHILDREN = ("stem", "bn", "block", "fc_norm", "fc")  # of `_Network`, with parameters, in order
 LR = 0.03  # of a new head
+
+
+@checks_exercise()
+def check_measure_schemes(answer: Callable) -> None:
+    """``answer(config, data) -> (one, other, low, high)``: two schemes over the same seeds."""
+    judge_experiment(answer(*make_tiny_experiment()))
 
 
 class _Network(nn.Module):

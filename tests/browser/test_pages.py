@@ -101,7 +101,7 @@ def test_the_plans_numbers_are_those_of_the_slides(slides, name, open_page):
     )
     assert sum(notes) >= 2
     for place, cell in enumerate(lesson.read().cells):
-        heading = re.match(r"### (★+) ", cell.source)
+        heading = re.match(r"### (☆|★+) ", cell.source)
         if heading and cell.cell_type == "markdown":
             assert heading[1] in texts[numbers[place][0] - 1]
 

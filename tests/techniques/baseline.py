@@ -1,4 +1,16 @@
-"""The baseline: planted answers of the lesson's exercises."""
+"""The baseline: planted answers of the lesson's exercises, and what its cards compute."""
+
+from functools import partial
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from course_utils.training.fit import quiet_trainer
+from course_utils.training.lit_classifier import LitClassifier
+from tests.experiments import plant_experiments
+
+LR = 1e-3
 
 INTERVAL = """
 import numpy as np
@@ -49,6 +61,7 @@ START = "total, count, training = 0.0, 0, model.training"
 FORWARD = "loss = F.cross_entropy(model(images), targets)"
 
 WRONG_ANSWERS = {
+    "measure_change": plant_experiments("measure_change"),
     "paired_interval": [
         (_interval("stats.t.ppf(0.995, n - 1) * d.std(ddof=1) / np.sqrt(n)"), "too wide"),
         (_interval(f"-{T} * d.std(ddof=1) / np.sqrt(n)"), "lower edge comes first"),
@@ -103,6 +116,26 @@ WRONG_ANSWERS = {
 }  # fmt: skip
 
 OTHER_RIGHT_ANSWERS = {
+    "measure_change": [
+        # by hand, at other seeds
+        """
+def measure_change(config, data):
+    faster = config.replace(peak_lr=3 * config.peak_lr)
+    columns = [
+        [fit(setting, data, seed=seed).metrics["val_accuracy"] for seed in (5, 6, 7)]
+        for setting in (config, faster)
+    ]
+    found = stats.ttest_rel(columns[1], columns[0]).confidence_interval(0.95)
+    return columns[0], columns[1], found.low, found.high
+""",
+        """
+def measure_change(config, data):
+    small = {"config": config.replace(batch_size=16)}
+    found = compare(config, data, {"baseline": {}, "small batches": small}, seeds=range(4))
+    changed = found.difference("small batches")
+    return [*map(found.values, found.arms), changed.low, changed.high]
+""",
+    ],
     "paired_interval": [
         """
 def paired_interval(baseline, treated):
@@ -165,3 +198,54 @@ def train_epoch(model, batches, optimizer):
 """,
     ],
 }
+
+
+def _make_batches() -> list[tuple[torch.Tensor, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(1)
+    images = torch.randn(6, 8, 3, 8, 8, generator=generator)
+    targets = torch.randint(0, 4, (6, 8), generator=generator)
+    return list(zip(images, targets, strict=True))
+
+
+def _make_network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 4))
+
+
+def _train_by_course(network: nn.Module, batches: list) -> nn.Module:
+    lit = LitClassifier(network, 4, make_optimizer=partial(torch.optim.AdamW, lr=LR))
+    quiet_trainer(max_epochs=1, accelerator="cpu").fit(lit, DataLoader(batches, batch_size=None))
+    return lit.model
+
+
+def _compare_weights(network: nn.Module, batches: list) -> None:
+    expected = _train_by_course(_make_network(), batches).state_dict()
+    for name, value in network.state_dict().items():
+        torch.testing.assert_close(value, expected[name], rtol=0, atol=1e-6)
+
+
+def check_pytorch_card(card: dict) -> None:
+    """The card's epoch is that of `LitClassifier`, from whatever mode the network is in."""
+    batches = _make_batches()
+    network = _make_network()
+    card["train_one_epoch"](network.eval(), batches, torch.optim.AdamW(network.parameters(), LR))
+    _compare_weights(network, batches)
+
+
+def check_lightning_card(card: dict) -> None:
+    """The card's module trains as `LitClassifier` does, and logs the accuracy over all images."""
+    batches = _make_batches()
+    module = card["Classifier"](_make_network(), lr=LR)
+    trainer = quiet_trainer(max_epochs=1, accelerator="cpu")
+    images, targets = (torch.cat(part) for part in zip(*batches, strict=True))
+    trainer.fit(
+        module,
+        DataLoader(batches, batch_size=None),
+        DataLoader(TensorDataset(images, targets), 20),
+    )
+    _compare_weights(module.model, batches)
+    with torch.no_grad():
+        logits = module.model.eval()(images)
+    right = (logits.argmax(dim=1) == targets).float().mean().item()
+    found = trainer.callback_metrics["val_accuracy"].item()
+    assert abs(found - right) < 1e-6, f"accuracy {found}, expected {right}"

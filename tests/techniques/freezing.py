@@ -1,8 +1,20 @@
 """Freezing: only the last stage and the head are trained."""
 
+import copy
+import inspect
 from functools import partial
 
-from course_utils.models.freeze import freeze_before
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader
+
+from course_utils.models.create import create_model
+from course_utils.models.freeze import freeze_before, list_frozen
+from course_utils.results import RESULTS, read_file
+from course_utils.training.fit import quiet_trainer
+from tests.experiments import plant_experiments
 
 SEAM = {"model_transform": partial(freeze_before, first_trained="layer4")}
 
@@ -59,6 +71,7 @@ OF_ALL = "optimizer = torch.optim.AdamW(model.parameters(), lr=lr)"
 ATTRIBUTE = "for child in model.children(): child.requires_grad = False"
 
 WRONG_ANSWERS = {
+    "measure_schemes": plant_experiments("measure_schemes"),
     "freeze_all_but": [
         (_freeze(OTHERS, "for c in others: c.requires_grad_(False)", "return model"),
          "bn.running_mean.* moved in training"),
@@ -166,6 +179,29 @@ WRONG_ANSWERS = {
 }  # fmt: skip
 
 OTHER_RIGHT_ANSWERS = {
+    "measure_schemes": [
+        # one training after the other, at other seeds
+        """
+def measure_schemes(config, data):
+    columns = []
+    for first_trained, lr in (("fc", 5e-3), ("layer4", 1e-3)):
+        cut = partial(freeze_before, first_trained=first_trained)
+        options = {"model_transform": cut, "make_optimizer": partial(AdamW, lr=lr)}
+        runs = [fit(config, data, seed=seed, pretrained=True, **options) for seed in (7, 8, 9)]
+        columns.append([run.metrics["val_accuracy"] for run in runs])
+    differences = np.subtract(columns[1], columns[0])
+    half = 4.302652729911275 * differences.std(ddof=1) / np.sqrt(3)
+    return *columns, differences.mean() - half, differences.mean() + half
+""",
+        """
+def measure_schemes(config, data):
+    scratch = {"make_optimizer": partial(AdamW, lr=1e-3)}
+    arms = {"scratch": scratch, "pretrained": scratch | {"pretrained": True}}
+    found = compare(config, data, arms, seeds=range(4))
+    gain = found.difference("pretrained")
+    return [found.values("scratch"), found.values("pretrained"), gain.low, gain.high]
+""",
+    ],
     "freeze_all_but": [
         _freeze(
             OTHERS, "for c in others:", "    c.requires_grad_(False).eval()",
@@ -236,3 +272,72 @@ def probe(model, batches, num_classes, lr=0.05):
 """,
     ],
 }  # fmt: skip
+
+
+def _make_batches() -> list[tuple[torch.Tensor, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(1)
+    images = 2 * torch.randn(3, 16, 3, 32, 32, generator=generator) + 1
+    return list(zip(images, torch.randint(0, 10, (3, 16), generator=generator), strict=True))
+
+
+def _make_network() -> nn.Module:
+    torch.manual_seed(0)
+    return create_model("timm/resnet18", num_classes=10)
+
+
+def _train(network: nn.Module, groups: list, lr: float) -> nn.Module:
+    """A few steps on the batches, in train mode; returns the network."""
+    optimizer = torch.optim.AdamW(groups, lr=lr)
+    network.train()
+    for images, targets in _make_batches():
+        optimizer.zero_grad()
+        F.cross_entropy(network(images), targets).backward()
+        optimizer.step()
+    return network
+
+
+def _compare_logits(network: nn.Module, other: nn.Module) -> None:
+    images = _make_batches()[0][0]
+    with torch.no_grad():
+        logits, expected = (model.eval()(images) for model in (network, other))
+    torch.testing.assert_close(logits, expected, rtol=1e-3, atol=1e-3)
+
+
+def check_pytorch_card(card: dict) -> None:
+    """`train_from` freezes what `freeze_before` does; named first, nothing is frozen."""
+    for first_trained in ("conv1", "layer4", "fc"):
+        start = _make_network()
+        networks = [copy.deepcopy(start) for _ in range(2)]
+        by_card = card["train_from"](networks[0], first_trained)
+        by_course = freeze_before(networks[1], first_trained)
+        for network in (by_card, by_course):
+            _train(network, [p for p in network.parameters() if p.requires_grad], lr=1e-3)
+        _compare_logits(by_card, by_course)
+        for name in list_frozen(start, first_trained):
+            before = start.get_submodule(name).state_dict()
+            for key, value in by_card.get_submodule(name).state_dict().items():
+                assert value.equal(before[key]), f"{name}.{key} has moved"
+
+
+def check_lightning_card(card: dict) -> None:
+    """`FineTuning` trains as a plain loop does; its learning rates are the searched ones."""
+    start = _make_network()
+    frozen = [name for name, _ in start.named_children() if name not in ("layer4", "fc")]
+    module = card["FineTuning"](copy.deepcopy(start), frozen=frozen)
+    batches = DataLoader(_make_batches(), batch_size=None)
+    quiet_trainer(max_epochs=1, accelerator="cpu").fit(module, batches)
+    network = freeze_before(copy.deepcopy(start), "layer4")
+    head = {"params": list(network.fc.parameters()), "lr": 5e-3}
+    expected = _train(network, [{"params": list(network.layer4.parameters())}, head], lr=1e-3)
+    _compare_logits(module.model, expected)
+    defaults = inspect.signature(card["FineTuning"]).parameters
+    best = {"lr": "last stage", "head_lr": "linear probe"}
+    for name, scheme in best.items():
+        assert defaults[name].default == _find_best_lr(scheme), f"{name} is not the searched one"
+
+
+def _find_best_lr(scheme: str) -> float:
+    """The learning rate of the lesson's stored search, for 500 photographs."""
+    rows = read_file(RESULTS / "freezing_learning_rates_2cores.json")["rows"]
+    rows = [r for r in rows if (r["scheme"], r["dataset"], r["train"]) == (scheme, "photos", 500)]
+    return max(rows, key=lambda row: np.mean(row["val_accuracy"]))["lr"]

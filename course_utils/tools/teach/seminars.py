@@ -46,6 +46,7 @@ IMPORTANCE = (
     "Recipe",
     "Check",
     "★",
+    "☆",
     "The library way",
     "★★",
     "Recap and sources",
@@ -94,7 +95,7 @@ def _talk_min(cell: nbformat.NotebookNode) -> float:
     if cell.cell_type == "code":
         hidden = "hide-input" in cell.metadata.get("tags", [])
         return 0.5 if hidden else (cell.source.count("\n") + 1) / CODE_LINES_PER_MIN
-    stated = re.search(r"^### ★.*\((\d+) minutes\)", cell.source, re.MULTILINE)
+    stated = re.search(r"^### [☆★].*\((\d+) minutes\)", cell.source, re.MULTILINE)
     if stated:  # an exercise says itself how long it takes
         return float(stated[1])
     words = re.sub(r"<details>.*?</details>|```.*?```", "", cell.source, flags=re.DOTALL).split()
@@ -106,7 +107,7 @@ def split_sections(notebook: nbformat.NotebookNode, cells_s: list[float]) -> lis
     sections: list[Section] = []
     slides = number_slides(notebook)
     for number, (cell, run_s) in enumerate(zip(notebook.cells, cells_s, strict=True), 1):
-        found = re.findall(r"^(?:## (.+)|### (★+) )", cell.source, re.MULTILINE)
+        found = re.findall(r"^(?:## (.+)|### (☆|★+) )", cell.source, re.MULTILINE)
         if cell.cell_type == "markdown" and found:
             heading, stars = found[-1]
             sections.append(Section(heading or stars, number, number))
@@ -161,7 +162,7 @@ def format_plan(lesson: Lesson, cells_s: list[float], minutes: int) -> str:
     rows = ["| section | cells | slides | talk (min) | run (s) | in the seminar |"]
     rows.append("|---|---|---|---|---|---|")
     for s in sections:
-        exercise = s.title.startswith("★")
+        exercise = s.title.startswith(("☆", "★"))
         runs = round(s.run_s) > 0 and not exercise  # a student's answer is not written yet
         what = "show" if s in chosen else "run without a word" if runs else "skip"
         cells, slides = _format_range([s.first, s.last]), _format_range(s.slides)

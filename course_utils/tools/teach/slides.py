@@ -29,7 +29,7 @@ LOCAL_LINKS = (  # to files that lie elsewhere
     re.compile(r'<a href="(?!https?:)[^"]*">(.*?)</a>'),
 )
 HEADING = re.compile(r"^(?=#{2,3} )", re.MULTILINE)
-EXERCISE = re.compile(r"### ★")
+EXERCISE = re.compile(r"### [☆★]")
 HINTS = re.compile(r"<details>.*?</details>", re.DOTALL)
 
 
