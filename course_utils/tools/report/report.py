@@ -4,17 +4,19 @@ import io
 from itertools import groupby
 from pathlib import Path
 
-import jinja2
 import matplotlib
 from markupsafe import Markup
 
 from course_utils.files import write_atomically
 from course_utils.measure.paired import METRICS
 from course_utils.results import LessonResult, values_by_arm
+from course_utils.tools.pages import render_page
 from course_utils.tools.report.freshness import read_freshness
 from course_utils.tools.run.record import COURSE_FILE, describe_status, read_course
 
 __all__ = ["write_report"]
+
+TEMPLATE = Path(__file__).with_name("report.html")
 
 
 def _draw_comparison(name: str, runs: list[dict]) -> Markup:
@@ -58,18 +60,12 @@ def write_report(folder: Path) -> Path:
     use_style()
     matplotlib.rcParams["text.parse_math"] = False  # an arm called $x$ is no formula
     matplotlib.rcParams["svg.hashsalt"] = "course"  # the same run gives the same bytes
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["describe_status"] = describe_status
-    page = environment.get_template("report.html").render(
+    page = render_page(
+        TEMPLATE,
         course=course,
         plots={result.name: _draw_comparisons(result) for result in course.lessons},
         freshness=freshness,
+        describe_status=describe_status,
     )
     write_atomically(folder / "report.html", page)
     return folder / "report.html"

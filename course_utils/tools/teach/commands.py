@@ -8,6 +8,7 @@ from rich.console import Console
 
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
+from course_utils.tools.console import make_printable
 from course_utils.tools.options import parse_folder
 from course_utils.tools.run.lessons import find_lessons, select_lessons
 
@@ -177,6 +178,25 @@ def slides(
         if not has_outputs(lesson.read()):
             renew = f"course run {lesson.name[:2]} --profile quick --force --store"
             console.print(f"no figures and no results on them: {renew}", style="yellow")
+
+
+@app.command()
+def cards(
+    output: Annotated[
+        Path, typer.Option(help="folder for the cards", parser=parse_folder, metavar=FOLDER)
+    ] = BUILD / "cards",
+) -> None:
+    """Write the recipe cards of all lessons on one page, and as a PDF where Chromium is."""
+    from course_utils.tools.teach.cards import write_cards
+
+    page, problem = write_cards(find_lessons(), output)
+    console.print(f"cards: {page}", soft_wrap=True)
+    if problem:
+        console.print(
+            make_printable(f"no PDF: {problem}"), style="yellow", markup=False, soft_wrap=True
+        )
+    else:
+        console.print(f"to print: {page.with_suffix('.pdf')}", soft_wrap=True)
 
 
 @app.command()

@@ -16,7 +16,7 @@ import nbformat
 from course_utils.errors import CourseError
 from course_utils.tools.run.lessons import Lesson, escape_cell
 from course_utils.tools.run.record import read_course
-from course_utils.tools.teach.sections import is_speakers_note
+from course_utils.tools.teach.sections import is_card, is_speakers_note
 from course_utils.tools.teach.slides import number_slides
 
 __all__ = [
@@ -34,6 +34,7 @@ WORDS_PER_MIN = 110  # spoken, with time to look: an assumption, like the next
 CODE_LINES_PER_MIN = 10
 SLACK = 0.15  # of a seminar: questions from the room, a projector that does not start
 QUESTION_MIN = 2  # everybody makes a prediction
+CARD_MIN = 1  # the code of a recipe card is shown, and read at home
 SET_UP_MIN = 0.5  # of imports and parameters nobody talks; the slides do not show them
 IMPORTANCE = (
     "Title",
@@ -42,6 +43,7 @@ IMPORTANCE = (
     "Verdict",
     "From scratch",
     "Experiment",
+    "Recipe",
     "Proof",
     "★",
     "The library way",
@@ -87,6 +89,8 @@ def read_cell_times(course: Path, lesson: Lesson) -> list[float]:
 
 
 def _talk_min(cell: nbformat.NotebookNode) -> float:
+    if is_card(cell):
+        return CARD_MIN
     if cell.cell_type == "code":
         hidden = "hide-input" in cell.metadata.get("tags", [])
         return 0.5 if hidden else (cell.source.count("\n") + 1) / CODE_LINES_PER_MIN

@@ -16,6 +16,7 @@ from course_utils.files import ROOT
 from course_utils.tools.report.report import write_report
 from course_utils.tools.run.lessons import NOTEBOOKS, Lesson
 from course_utils.tools.run.record import COURSE_FILE
+from course_utils.tools.teach.cards import Card, find_cards, find_recipe, render_cards
 from course_utils.tools.teach.made_folder import MadeFolder
 from course_utils.tools.teach.offline import copy_mathjax
 from course_utils.tools.teach.release import clear_solutions, make_students_version
@@ -34,6 +35,13 @@ HTML_LINK = re.compile(r'(<a href=\\"\d\d_\w+)\.ipynb')  # in the JSON of a note
 SITE = MadeFolder("site", ".course-site.json", (".git", "CNAME"))
 DOWNLOAD = """<a href="notebooks/{}" download>This lesson as a notebook</a>, to run and to solve in
 the course's folder <code>notebooks</code>."""
+CARD = """<a href="cards.html#{}">This card among all others</a>, on one page, to copy and to
+print."""
+CARDS = """
+<a href="cards.html">Recipe cards</a>: each technique in plain PyTorch and in Lightning, to copy and
+to print.
+"""
+NOTEBOOK_ADDRESS = re.compile(r"\.(ipynb|md)(?=#|$)")
 PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
 REPORT = """# Report
 
@@ -61,7 +69,7 @@ def _link(lesson: Lesson) -> str:
     return f"[{lesson.name.replace('_', ' ')}]({lesson.path.name})"
 
 
-def _write_index(lessons: Sequence[Lesson], pages: Sequence[str]) -> str:
+def _write_index(lessons: Sequence[Lesson], cards: Sequence[Card], pages: Sequence[str]) -> str:
     """The first page: what the course is, the lessons, and the site's navigation."""
     rows = [f"| {_link(x)} {_format_row(x.question, x.seam, x.minutes)}" for x in lessons]
     tree = "\n".join(x.name for x in lessons)
@@ -71,7 +79,7 @@ Every technique is written in a few lines and **proved** equal to the library th
 claim is **measured** over paired seeds, with a 95 % interval. All of it runs offline on two CPU
 cores. Start with [00 · Start here](00_start_here.ipynb); words you do not know are in the
 [glossary](glossary.md); what was claimed and measured is [in one table](claims.md).
-
+{CARDS if cards else ""}
 | lesson | question | seam | minutes |
 |---|---|---|---|
 {chr(10).join(rows)}
@@ -141,11 +149,20 @@ def _write_seminars(lessons: Sequence[Lesson], course: Path) -> str:
     return "\n".join(["# Seminars", "", SEMINARS, "", *overview, "", *plans])
 
 
-def _make_page(notebook: nbformat.NotebookNode, name: str) -> nbformat.NotebookNode:
-    """The notebook as its page shows it: with outputs, and with a link to the student's version."""
-    page = clear_solutions(notebook)
+def _make_page(lesson: Lesson, has_card: bool) -> nbformat.NotebookNode:
+    """The notebook as its page shows it, with outputs.
+
+    It has links to the student's version, and from its recipe card to the page of all cards.
+    """
+    page = clear_solutions(lesson.read())
     page.cells = [cell for cell in page.cells if not is_speakers_note(cell)]
-    page.cells.insert(1, nbformat.v4.new_markdown_cell(DOWNLOAD.format(name), id="download"))
+    page.cells.insert(
+        1, nbformat.v4.new_markdown_cell(DOWNLOAD.format(lesson.path.name), id="download")
+    )
+    if has_card:
+        below = page.cells.index(find_recipe(page)[0]) + 1
+        link = nbformat.v4.new_markdown_cell(CARD.format(lesson.name), id="cards")
+        page.cells.insert(below, link)
     return page
 
 
@@ -157,15 +174,19 @@ def _stage(lessons: Sequence[Lesson], run: Path, folder: Path) -> None:
     copy_mathjax(folder / "_static" / "mathjax")
     notebooks = folder / "_extra" / "notebooks"
     notebooks.mkdir(parents=True)
+    cards = find_cards(lessons)
+    with_card = [card.lesson for card in cards]
     for lesson in lessons:
-        notebook = lesson.read()
-        students = nbformat.writes(make_students_version(notebook)) + "\n"
+        students = nbformat.writes(make_students_version(lesson.read())) + "\n"
         (notebooks / lesson.path.name).write_text(students, encoding="utf-8")
-        text = nbformat.writes(_make_page(notebook, lesson.path.name))
+        text = nbformat.writes(_make_page(lesson, lesson in with_card))
         text = HTML_LINK.sub(r"\1.html", text)  # Sphinx turns Markdown's links itself
         (folder / lesson.path.name).write_text(text, encoding="utf-8")
     shutil.copyfile(NOTEBOOKS / "glossary.md", folder / "glossary.md")
     (folder / "claims.md").write_text(_write_claims(lessons), encoding="utf-8")
+    if cards:
+        page = render_cards(cards, lambda x: NOTEBOOK_ADDRESS.sub(".html", x), home="index.html")
+        (folder / "_extra" / "cards.html").write_text(page, encoding="utf-8")
     pages = ["glossary", "claims"]
     if (run / COURSE_FILE).exists():
         pages += ["seminars", "report"]
@@ -173,7 +194,7 @@ def _stage(lessons: Sequence[Lesson], run: Path, folder: Path) -> None:
         (folder / "report.md").write_text(REPORT, encoding="utf-8")
         seminars = _write_seminars(lessons, run / COURSE_FILE)
         (folder / "seminars.md").write_text(seminars, encoding="utf-8")
-    index = _write_index(lessons, pages)
+    index = _write_index(lessons, cards, pages)
     (folder / "index.md").write_text(index, encoding="utf-8")
 
 

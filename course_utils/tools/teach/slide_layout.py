@@ -13,9 +13,12 @@ import re
 import nbformat
 from PIL import Image
 
+from course_utils.tools.teach.sections import is_card
+
 __all__ = ["break_full_slides"]
 
 SLIDE_HEIGHT = 640  # below the margins
+CARD_HEIGHT = 720  # with the code of a card, which is drawn smaller: its heading stays with it
 LINE_LENGTH = 105  # characters of text that fit into a line
 TEXT_LINE, CODE_LINE, OUTPUT_LINE, TABLE_ROW = 31, 24, 24, 34
 HEADINGS = {"#": 70, "##": 62, "###": 52}
@@ -166,13 +169,14 @@ def break_full_slides(cells: list[nbformat.NotebookNode]) -> list[nbformat.Noteb
             continue
         if kind == "slide":
             used = 0
-        if used + _measure(cell) <= SLIDE_HEIGHT:
+        room = CARD_HEIGHT if is_card(cell) else SLIDE_HEIGHT
+        if used + _measure(cell) <= room:
             parts = [cell]
         else:
             parts = _split_code(cell) if cell.cell_type == "code" else _split_text(cell)
         for part in parts:
             height = _measure(part)
-            if used and used + height > SLIDE_HEIGHT:
+            if used and used + height > room:
                 part.metadata.slideshow.slide_type = "slide"
                 used = 0
             used += height

@@ -3,7 +3,8 @@
 A heading begins a slide, and so does a cell of slide type ``slide``; a cell of type ``skip`` is
 left out, ``notes`` are for the speaker (key S), anything else goes on. Of a cell with the tag
 ``hide-input`` only the output is shown. Every exercise is a slide, without its hint and its
-answer. What does not fit on one slide goes on to the next (`slide_layout`).
+answer. What does not fit on one slide goes on to the next (`slide_layout`). The code of a recipe
+card stays on one slide, without its output.
 """
 
 import re
@@ -17,7 +18,7 @@ from course_utils.errors import CourseError
 from course_utils.files import write_atomically
 from course_utils.tools.run.lessons import Lesson
 from course_utils.tools.teach.offline import copy_mathjax, copy_reveal
-from course_utils.tools.teach.sections import find_section
+from course_utils.tools.teach.sections import find_section, is_card
 from course_utils.tools.teach.slide_layout import break_full_slides
 
 __all__ = ["has_outputs", "make_slides", "number_slides", "write_slides"]
@@ -76,8 +77,8 @@ def _choose_slides(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNod
             part.source = piece
             part.metadata["slideshow"] = {"slide_type": kind}
             part.metadata["cell"] = number
-            if piece.startswith("%%writefile"):
-                part.outputs = []  # that a file was written
+            if piece.startswith("%%writefile") or is_card(cell):
+                part.outputs = []  # that a file was written; what the stand-in data of a card gave
             if kind != "notes" and cell.cell_type == "markdown":
                 if EXERCISE.search(piece) or (kind != "skip" and HEADING.match(piece)):
                     part.metadata.slideshow.slide_type = "slide"

@@ -1,0 +1,42 @@
+"""A Chromium, where the machine has one: it prints pages."""
+
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+__all__ = ["find_chromium", "print_page"]
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+INSTALL = "install it (apt-get install chromium)"
+TIME_LIMIT_S = 300  # a guard against a hang
+
+
+def find_chromium() -> str | None:
+    """The program's path; None where there is none."""
+    return next(filter(None, map(shutil.which, NAMES)), None)
+
+
+def print_page(page: Path, pdf: Path) -> str:
+    """Print a page of the disk to the file ``pdf``; why it was not printed, or an empty text."""
+    chromium = find_chromium()
+    if chromium is None:
+        return f"no Chromium on this machine: {INSTALL}"
+    with tempfile.TemporaryDirectory() as profile:  # not the one of a browser that is open
+        options = ["--headless", "--disable-gpu", f"--user-data-dir={profile}"]
+        # root has no sandbox, nor have most containers; the page is the course's own
+        options += ["--no-sandbox", "--no-pdf-header-footer", f"--print-to-pdf={pdf}"]
+        try:
+            done = subprocess.run(
+                [chromium, *options, page.as_uri()],
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=TIME_LIMIT_S,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return f"{chromium} did not print it ({error})"
+    if done.returncode or not pdf.exists():
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        return f"{chromium} did not print it ({last})"
+    return ""
