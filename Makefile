@@ -13,7 +13,7 @@ BASE := $(shell git rev-parse --quiet --verify '$(BASE)^{commit}' || git rev-lis
 CODE_TESTS := tests/unit tests/exercises tests/faults tests/test_combinations.py tests/tools/run \
 	tests/tools/teach/test_check.py tests/tools/teach/test_grade.py tests/tools/teach/test_nbgrader.py
 
-.PHONY: setup run verify test test-text test-faults test-browser test-latest lab release site doctor lint format execute lock bench clean
+.PHONY: setup run verify test test-text test-cards test-faults test-browser test-latest lab release site doctor lint format execute lock bench clean
 
 setup: $(STAMP)
 
@@ -37,6 +37,9 @@ test: setup
 
 test-text: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 $(CODE_TESTS:%=--ignore=%)
+
+test-cards: setup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m cards tests/notebooks/test_cards.py
 
 test-faults: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m faults

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from course_utils.tools.teach.browser import INSTALL, find_chromium
 from tests.conftest import ROOT
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 START_LIMIT_S = 300  # a guard against a hang, not a measurement
 CLAIM = "b:has(> span[style*='background'])"  # a claim's text, with its mark inside
 LEAST_CONTRAST = 4.5  # of text, by the Web Content Accessibility Guidelines
@@ -35,9 +35,9 @@ CONTRAST = """element => { const canvas = document.createElement('canvas').getCo
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    found = next(filter(None, map(shutil.which, NAMES)), None)
+    found = find_chromium()
     if found is None:
-        pytest.exit("no Chromium on this machine: install it (apt-get install chromium)", 2)
+        pytest.exit(f"no Chromium on this machine: {INSTALL}", 2)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
         try:

@@ -11,6 +11,7 @@ from course_utils.tools.run.runner import run_lessons
 from course_utils.tools.teach.site import write_site
 from course_utils.tools.teach.slides import number_slides, write_slides
 from tests.browser.conftest import CLAIM, CONTRAST, LEAST_CONTRAST
+from tests.cards import has_cards
 from tests.tools.conftest import School
 
 LESSONS = find_lessons()
@@ -35,7 +36,9 @@ OVER_THE_EDGE = """() => [...document.querySelectorAll('article mjx-container')]
   return right(x.querySelector('mjx-math')) && !scrolls; }).length"""
 BOTTOM = "Reveal.getCurrentSlide().querySelector('.fit').getBoundingClientRect().bottom"
 PHONE, DESKTOP = (390, 844), (1300, 900)
+WITH_CARDS = [lesson for lesson in LESSONS if has_cards(lesson)]
 PAGES = ("index", "glossary", "claims", *(lesson.name for lesson in LESSONS))
+PAGES += ("cards",) if WITH_CARDS else ()
 
 
 @pytest.fixture(scope="module")

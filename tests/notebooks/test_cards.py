@@ -162,7 +162,10 @@ CONTENT = {
         "import course_utils\n{}",
         "not run: ModuleNotFoundError: .*course_util",
     ),
-    "imports a part of it": ("from course_utils.data import x\n{}", "not run: ModuleNotFoundError: No module"),
+    "imports a part of it": (
+        "from course_utils.data import x\n{}",
+        "not run: ModuleNotFoundError: No module",
+    ),
     "an undefined name": ("{}\nprint(undefined)", "not run: NameError: name 'undefined'"),
     "computes something else": ("{}\nscale = torch.add", "not compute what its lesson computes"),
     "lacks a name": ("{}\ndel scale", "not compute what its lesson computes: 'scale'"),

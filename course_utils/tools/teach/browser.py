@@ -5,7 +5,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-__all__ = ["find_chromium", "print_page"]
+__all__ = ["INSTALL", "find_chromium", "print_page"]
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 INSTALL = "install it (apt-get install chromium)"

@@ -21,8 +21,9 @@ from course_utils.results import list_results
 from course_utils.tools.run.lessons import find_lessons
 from course_utils.tools.teach.colab import COLAB_PACKAGES, make_colab_cell
 from course_utils.tools.teach.exercises import MANIFEST, find_exercises
-from course_utils.tools.teach.release import clear_solutions, release
+from course_utils.tools.teach.release import clear_solutions, make_students_version, release
 from course_utils.tools.teach.sections import find_section, is_speakers_note
+from tests.cards import find_faults, write_toy_lesson
 from tests.conftest import ROOT, find_notebooks
 
 WINDOW = 24  # tokens: a line or two; shorter ones are the idioms of every training loop
@@ -316,3 +317,16 @@ def test_both_makefiles_set_up_alike():
     recipe = re.compile(r"^\$\(STAMP\):.*?^$", re.MULTILINE | re.DOTALL)
     student = (ROOT / "course_utils" / "tools" / "teach" / "student" / "Makefile").read_text()
     assert recipe.search((ROOT / "Makefile").read_text())[0] == recipe.search(student)[0]
+
+
+def test_the_release_keeps_cards_whole(tmp_path):
+    def add_outputs(notebook):
+        for cell in notebook.cells:
+            if cell.cell_type == "code":
+                cell.outputs = [nbformat.v4.new_output("stream", text="0.5\n")]
+
+    lesson = write_toy_lesson(tmp_path, change=add_outputs)
+    student = make_students_version(lesson.read())
+    assert student.cells == lesson.read().cells
+    nbformat.write(student, lesson.path)
+    assert find_faults(lesson) == []

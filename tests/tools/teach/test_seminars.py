@@ -16,6 +16,7 @@ from course_utils.tools.teach.seminars import (
     split_sections,
 )
 from course_utils.tools.teach.slides import make_slides
+from tests.cards import write_toy_lesson
 
 LESSONS = [lesson for lesson in find_lessons() if lesson.name[:2] not in ("00", "90")]
 
@@ -106,3 +107,17 @@ def test_without_a_run(school, tmp_path):
     (tmp_path / "course.json").write_text(json.dumps({"lessons": [{"name": "01_one"}]}))
     with pytest.raises(CourseError, match=r"course\.json is damaged .*: run course run --force"):
         read_cell_times(tmp_path / "course.json", school.lessons[0])
+
+
+def test_a_recipe_is_a_section_whose_code_is_not_read_out(tmp_path):
+    notebook = write_toy_lesson(tmp_path).read()
+    sections = {x.title: x for x in split_sections(notebook, [0.0] * len(notebook.cells))}
+    recipe = sections["Recipe"]
+    texts = [cell.source for cell in notebook.cells[2:7] if cell.cell_type == "markdown"]
+    assert (recipe.first, recipe.last) == (3, 7)
+    assert recipe.talk_min == pytest.approx(2 + len(" ".join(texts).split()) / 110)
+
+
+def test_a_recipe_is_shown_before_the_exercises():
+    sections = [Section(title, i, i, 5) for i, title in enumerate(("★", "Recipe", "Set-up"))]
+    assert choose_sections(sections, 6) == [sections[1]]

@@ -17,6 +17,7 @@ from course_utils.tools.run.runner import run_lessons
 from course_utils.tools.teach import site as site_module
 from course_utils.tools.teach.release import make_students_version
 from course_utils.tools.teach.site import write_site
+from tests.cards import has_cards, write_toy_lesson
 from tests.tools.conftest import write_lesson
 
 LESSONS = find_lessons()
@@ -37,6 +38,10 @@ class Page(HTMLParser):
             self.links.append(attrs["href"])
         elif tag in ("script", "img", "iframe") or attrs.get("rel") in ("stylesheet", "icon"):
             self.loaded += [attrs[name] for name in ("src", "href") if name in attrs]
+
+
+def read_page(site, name):
+    return Page((site / f"{name}.html").read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -230,3 +235,48 @@ def test_a_broken_link_is_said(tmp_path):
     with pytest.raises(CourseError, match=r"Sphinx: 00_start_here.ipynb.*02_two.ipynb"):
         write_site(lessons, tmp_path / "no_run", tmp_path / "site")
     assert not (tmp_path / "site").exists()
+
+
+@pytest.fixture(scope="module")
+def site_with_cards(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cards")
+    notebooks = folder / "notebooks"
+    (notebooks).mkdir()
+    plain = write_lesson(notebooks, "00_start_here")
+    for path in (plain, write_lesson(notebooks, "05_mixup")):
+        notebook = nbformat.read(path, as_version=4)
+        text = f"# {path.stem}\n\n## Idea\n\nOne."
+        notebook.cells.insert(0, nbformat.v4.new_markdown_cell(text))
+        nbformat.write(notebook, path)
+    write_toy_lesson(notebooks)
+    return write_small_site(find_lessons(notebooks), folder / "no_run", folder)
+
+
+def test_the_site_has_the_cards_and_leads_to_them(site_with_cards):
+    pages = {name: read_page(site_with_cards, name) for name in ("index", "50_scale", "cards")}
+    assert "cards.html" in pages["index"].links
+    assert "cards.html#50_scale" in pages["50_scale"].links
+    text = (site_with_cards / "50_scale.html").read_text(encoding="utf-8")
+    assert text.index("<h2>Recipe") < text.index("cards.html#50_scale") < text.index("In plain PyT")
+    links = {link for link in pages["cards"].links if not link.startswith(("https:", "#"))}
+    assert links == {
+        "index.html",
+        "50_scale.html#Recipe",
+        "50_scale.html#Question",
+        "05_mixup.html#Idea",
+    }
+    for link in links:
+        name, _, anchor = link.partition(".html#")
+        assert link == "index.html" or anchor in read_page(site_with_cards, name).anchors, link
+
+
+def test_a_site_without_cards_does_not_speak_of_them(hostile):
+    assert not (hostile / "cards.html").exists()
+    assert "cards.html" not in (hostile / "index.html").read_text(encoding="utf-8")
+
+
+def test_the_site_of_the_course_has_all_its_cards(site, pages):
+    names = [lesson.name for lesson in LESSONS if has_cards(lesson)]
+    assert (site / "cards.html").exists() == bool(names)
+    for name in names:
+        assert name in pages["cards.html"].anchors

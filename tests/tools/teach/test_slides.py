@@ -9,7 +9,9 @@ import pytest
 from course_utils.errors import CourseError
 from course_utils.tools.run.lessons import find_lessons
 from course_utils.tools.teach import commands
+from course_utils.tools.teach.sections import is_card
 from course_utils.tools.teach.slides import has_outputs, make_slides, number_slides, write_slides
+from tests.cards import MOST_LINES, make_toy_cells
 from tests.tools.conftest import write_lesson
 
 
@@ -167,3 +169,52 @@ def test_a_lesson_without_slides(tmp_path):
     write_lesson(tmp_path, "01_bare", "x = 1")
     with pytest.raises(CourseError, match="01_bare has no slides: give cells the slide type"):
         write_slides(find_lessons(tmp_path)[0], tmp_path)
+
+
+def make_recipe_slides(lines, sentence="All of it."):
+    """The slides of a Recipe whose cards have so many lines, as lists of cells."""
+    code = "\n".join(f"x{i} = {i}" for i in range(lines))
+    notebook = nbformat.v4.new_notebook(cells=make_toy_cells(pytorch=code, lightning=code))
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = [nbformat.v4.new_output("stream", text="loss 2.3\n")]
+        elif cell.source.startswith("###"):
+            cell.source = cell.source.partition("\n")[0] + f"\n\n{sentence}"
+    slides = []
+    for cell in make_slides(notebook).cells:
+        if cell.metadata.slideshow.slide_type == "slide":
+            slides.append([])
+        slides[-1].append(cell)
+    return code, slides
+
+
+@pytest.mark.parametrize("lines", [5, 20, 25])
+def test_a_card_is_whole_and_stands_below_its_heading(lines):
+    code, slides = make_recipe_slides(lines)
+    assert len(slides) == 3
+    for slide, heading in zip(slides[1:], ("In plain PyTorch", "In Lightning"), strict=True):
+        assert slide[0].source.startswith(f"### {heading}")
+        assert slide[1].source == code
+        assert slide[1].outputs == [], "what stand-in data gave is not shown"
+
+
+def test_a_card_below_a_long_text_has_a_slide_of_its_own():
+    code, slides = make_recipe_slides(25, "A long sentence. " * 40)
+    assert [len(slide) for slide in slides] == [1, 1, 1, 1, 1]
+    assert [slide[0].source for slide in slides[2::2]] == [code, code]
+
+
+def test_a_card_is_at_most_as_long_as_a_slide():
+    """What `tests.cards` asks of a card's length is what fits."""
+    code, slides = make_recipe_slides(MOST_LINES)
+    assert sum(cell.source == code for slide in slides for cell in slide) == 2
+    code, slides = make_recipe_slides(MOST_LINES + 10)
+    assert not [cell for slide in slides for cell in slide if cell.source == code]
+
+
+@pytest.mark.parametrize("lesson", find_lessons(), ids=lambda lesson: lesson.name)
+def test_every_card_of_a_lesson_is_shown_whole(lesson):
+    cards = [cell.source for cell in lesson.read().cells if is_card(cell)]
+    shown = [cell for cell in make_slides(lesson.read()).cells if is_card(cell)]
+    assert [cell.source for cell in shown] == cards
+    assert all(cell.metadata.slideshow.slide_type in ("slide", "-") for cell in shown)
