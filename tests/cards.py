@@ -379,6 +379,7 @@ def write_toy_lesson(folder, name="50_scale", change=lambda notebook: None, **re
         nbformat.v4.new_markdown_cell("## Exercises\n\nNone.", id="exercises"),
     ]
     notebook.metadata["course"] = ABOUT | {"budget_s": 1}
+    notebook.metadata["language_info"] = {"name": "python", "pygments_lexer": "ipython3"}
     change(notebook)
     folder.mkdir(parents=True, exist_ok=True)
     nbformat.write(notebook, folder / f"{name}.ipynb")
