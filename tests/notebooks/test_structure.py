@@ -114,6 +114,75 @@ def test_cells_are_short_and_explained(notebook, notebook_path):
         assert 25 <= len(notebook.cells) <= 100
 
 
+def test_parameters_are_literals(notebook, notebook_path):
+    if not is_lesson(notebook_path):
+        return
+    (cell,) = tagged(notebook, "parameters")
+    for node in parse(cell):
+        assert isinstance(node, ast.Assign)
+        ast.literal_eval(node.value)
+    for line in cell.source.splitlines():
+        assert "#" in line, f"no unit or meaning beside {line}"
+
+
+def test_no_output_was_edited_by_hand(notebook):
+    """`course run --store` wrote the digest beside the outputs."""
+    stored = notebook.metadata["course"]["outputs"]
+    assert digest_outputs(notebook) == stored, "make the outputs again: course list --stale"
+
+
+def test_outputs_are_those_of_one_clean_run(notebook, notebook_path):
+    assert notebook_path.stat().st_size <= 500_000
+    code = cells_of(notebook, "code")
+    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+    outputs = [output for cell in code for output in cell.outputs]
+    assert not [output for output in outputs if output.output_type == "error"]
+    assert not [output for output in outputs if output.get("name") == "stderr"]
+    text = "\n".join(str(output) for output in outputs)
+    assert not re.search(r"/(?:work|root|home|tmp|Users)/", text), "a machine's path"
+    assert not re.search(r"\d+/\d+ \[\d\d:\d\d|widget-view", text), "progress-bar residue"
+    assert not tagged(notebook, "injected-parameters")
+
+
+def test_checked_outputs_hold_claims_or_stable_text(notebook, notebook_path):
+    checked = tagged(notebook, "nbval-check-output")
+    assert checked or not is_lesson(notebook_path)
+    for cell in checked:
+        assert cell.outputs
+        assert 'kind="effect"' not in cell.source, "effects differ between profiles"
+
+
+def test_grading_metadata_are_complete(notebook):
+    identifiers = []
+    for cell in notebook.cells:
+        if "nbgrader" in cell.metadata:
+            about = cell.metadata["nbgrader"]
+            assert about["schema_version"] == 3
+            assert about["grade"] != about["solution"]
+            assert ("### BEGIN SOLUTION" in cell.source) == about["solution"]
+            identifiers.append(about["grade_id"])
+    assert len(set(identifiers)) == len(identifiers)
+
+
+def test_nothing_is_defined_in_two_notebooks():
+    where = defaultdict(set)
+    for path in find_notebooks():
+        for cell in cells_of(nbformat.read(path, as_version=4), "code"):
+            for node in [] if is_card(cell) else parse(cell):  # a card is a file of its own
+                if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                    where[node.name].add(path.stem)
+    assert not {name: places for name, places in where.items() if len(places) > 1}
+
+
+def test_figures_are_labelled(notebook):
+    """Every axes.set of a plot names both axes, and its title says what to see."""
+    for cell in cells_of(notebook, "code"):
+        if ".plot(" in cell.source and 'axis("off")' not in cell.source:
+            assert "xlabel" in cell.source, cell.source
+            assert "ylabel" in cell.source, cell.source
+            assert "title" in cell.source, cell.source
+
+
 def is_folded(cell):
     hidden = cell.metadata.get("jupyter", {}).get("source_hidden")
     return hidden or "hide-input" in cell.metadata.get("tags", [])
@@ -219,72 +288,3 @@ def test_no_card_is_taken_for_an_answer():
         for cell in filter(is_card, nbformat.read(path, as_version=4).cells):
             defined = {name.replace("_", "").casefold() for name in list_bindings(cell)}
             assert not defined & names, f"{path.stem}: {cell.id}"
-
-
-def test_parameters_are_literals(notebook, notebook_path):
-    if not is_lesson(notebook_path):
-        return
-    (cell,) = tagged(notebook, "parameters")
-    for node in parse(cell):
-        assert isinstance(node, ast.Assign)
-        ast.literal_eval(node.value)
-    for line in cell.source.splitlines():
-        assert "#" in line, f"no unit or meaning beside {line}"
-
-
-def test_no_output_was_edited_by_hand(notebook):
-    """`course run --store` wrote the digest beside the outputs."""
-    stored = notebook.metadata["course"]["outputs"]
-    assert digest_outputs(notebook) == stored, "make the outputs again: course list --stale"
-
-
-def test_outputs_are_those_of_one_clean_run(notebook, notebook_path):
-    assert notebook_path.stat().st_size <= 500_000
-    code = cells_of(notebook, "code")
-    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
-    outputs = [output for cell in code for output in cell.outputs]
-    assert not [output for output in outputs if output.output_type == "error"]
-    assert not [output for output in outputs if output.get("name") == "stderr"]
-    text = "\n".join(str(output) for output in outputs)
-    assert not re.search(r"/(?:work|root|home|tmp|Users)/", text), "a machine's path"
-    assert not re.search(r"\d+/\d+ \[\d\d:\d\d|widget-view", text), "progress-bar residue"
-    assert not tagged(notebook, "injected-parameters")
-
-
-def test_checked_outputs_hold_claims_or_stable_text(notebook, notebook_path):
-    checked = tagged(notebook, "nbval-check-output")
-    assert checked or not is_lesson(notebook_path)
-    for cell in checked:
-        assert cell.outputs
-        assert 'kind="effect"' not in cell.source, "effects differ between profiles"
-
-
-def test_grading_metadata_are_complete(notebook):
-    identifiers = []
-    for cell in notebook.cells:
-        if "nbgrader" in cell.metadata:
-            about = cell.metadata["nbgrader"]
-            assert about["schema_version"] == 3
-            assert about["grade"] != about["solution"]
-            assert ("### BEGIN SOLUTION" in cell.source) == about["solution"]
-            identifiers.append(about["grade_id"])
-    assert len(set(identifiers)) == len(identifiers)
-
-
-def test_nothing_is_defined_in_two_notebooks():
-    where = defaultdict(set)
-    for path in find_notebooks():
-        for cell in cells_of(nbformat.read(path, as_version=4), "code"):
-            for node in [] if is_card(cell) else parse(cell):  # a card is a file of its own
-                if isinstance(node, ast.FunctionDef | ast.ClassDef):
-                    where[node.name].add(path.stem)
-    assert not {name: places for name, places in where.items() if len(places) > 1}
-
-
-def test_figures_are_labelled(notebook):
-    """Every axes.set of a plot names both axes, and its title says what to see."""
-    for cell in cells_of(notebook, "code"):
-        if ".plot(" in cell.source and 'axis("off")' not in cell.source:
-            assert "xlabel" in cell.source, cell.source
-            assert "ylabel" in cell.source, cell.source
-            assert "title" in cell.source, cell.source
