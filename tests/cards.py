@@ -18,6 +18,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from unittest import mock
@@ -157,11 +158,11 @@ def _find_undefined_names(source):
 
 def load_technique(lesson):
     """The file of ``tests/techniques`` with a lesson's checks; an empty one if it is missing."""
-    name = lesson.name.partition("_")[2]
+    module = f"tests.techniques.{lesson.name.partition('_')[2]}"
     try:
-        return __import__(f"tests.techniques.{name}", fromlist=["*"])
+        return import_module(module)
     except ModuleNotFoundError as error:
-        if error.name != f"tests.techniques.{name}":
+        if error.name != module:
             raise
         return SimpleNamespace()
 

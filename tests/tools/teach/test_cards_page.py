@@ -9,6 +9,7 @@ import pytest
 
 from course_utils.errors import CourseError
 from course_utils.tools import cli
+from course_utils.tools.run.lessons import find_lessons
 from course_utils.tools.teach import browser, commands
 from course_utils.tools.teach.cards import read_card, write_cards
 from tests.cards import TOY_CODES, write_toy_lesson
@@ -37,9 +38,10 @@ def chromium(monkeypatch):
 def lessons(tmp_path):
     """Two lessons with cards, and one without."""
     folder = tmp_path / "notebooks"
-    bare = write_lesson(folder, "52_bare", "x = 1")
-    written = [write_toy_lesson(folder, name) for name in ("50_scale", "51_dim")]
-    return [*written, written[0].__class__(bare, "?", "t", "s", 1, 1)]
+    for name in ("50_scale", "51_dim"):
+        write_toy_lesson(folder, name)
+    write_lesson(folder, "52_bare", "x = 1")
+    return find_lessons(folder)
 
 
 @pytest.fixture
