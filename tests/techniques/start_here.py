@@ -1,4 +1,4 @@
-"""Paired comparison: planted answers of lesson 00's exercise, and the checks of its recipe cards."""
+"""Paired comparison: checks of lesson 00's recipe cards, planted answers of its exercise."""
 
 from unittest import mock
 
@@ -118,11 +118,11 @@ def judge(baseline, treated, margin):
         return "helps"
     {otherwise}
 """
-TEST = "low, high = stats.ttest_rel(treated, baseline).confidence_interval({share})"
+INTERVAL = "low, high = stats.ttest_rel(treated, baseline).confidence_interval(0.95)"
 LAST = 'return "hurts" if high < 0 else "inconclusive"'
 
 
-def _judge(edges=TEST.format(share=0.95), equivalent="equivalent", otherwise=LAST):
+def _judge(edges=INTERVAL, equivalent="equivalent", otherwise=LAST):
     return JUDGE.format(edges=edges, equivalent=equivalent, otherwise=otherwise)
 
 
@@ -131,9 +131,9 @@ WRONG_ANSWERS = {
         (JUDGE.replace("{edges}", "pass").partition("    if")[0], "is there a return"),
         (_judge(equivalent="no evidence"), "Return one of the words helps, .* not 'no evidence'"),
         (_judge(otherwise='return "hurts"'), "the interval is .*: inconclusive, not hurts"),
-        (_judge(edges=TEST.format(share=0.999)), "the interval is .* inconclusive"),
+        (_judge(edges=INTERVAL.replace("0.95", "0.999")), "the interval is .* inconclusive"),
         (
-            _judge(edges=f"treated -= baseline\n    {TEST.format(share=0.95)}"),
+            _judge(edges=f"treated -= baseline\n    {INTERVAL}"),
             "changes the columns",
         ),
         (_judge(edges="low, high = 1 / 0"), "stopped with ZeroDivisionError"),
