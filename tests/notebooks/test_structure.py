@@ -86,9 +86,7 @@ def test_headings_are_the_fixed_ones(notebook, notebook_path):
         assert text.count("<details>") >= 2 + 2 * 3  # the prediction; a hint and answer each
 
 
-def test_exercises_say_how_hard_they_are(notebook, notebook_path):
-    if not is_lesson(notebook_path):
-        return
+def test_exercises_say_how_hard_they_are(notebook):
     text = "\n".join(cell.source for cell in cells_of(notebook, "markdown"))
     stars = re.findall(r"^### (★+) .*\((\d+) minutes\)$", text, re.MULTILINE)
     points = [
