@@ -116,9 +116,9 @@ def _plot(series: Sequence[Series]) -> Figure:
     for one in series:
         colour = INK[one.colour]
         for curve in one.curves:
-            seconds, accuracies = zip(*curve, strict=True)
-            percent = [100 * accuracy for accuracy in accuracies]
-            axis.plot(seconds, percent, "o-", color=colour, ms=4, lw=1.5, alpha=0.8)
+            times_s = [seconds for seconds, _ in curve]
+            percent = [100 * accuracy for _, accuracy in curve]
+            axis.plot(times_s, percent, "o-", color=colour, ms=4, lw=1.5, alpha=0.8)
         seconds, accuracy = one.end
         seeds = "1 seed" if len(one.curves) == 1 else f"{len(one.curves)} seeds"
         side = "left" if seconds < 10 else "right"  # of the label that is next to the dots
