@@ -109,9 +109,7 @@ def test_headings_are_the_fixed_ones(notebook, notebook_path):
         assert text.count("<details>") >= 2 + 2 * 3  # the prediction; a hint and answer each
 
 
-def test_exercises_say_how_hard_they_are(notebook, notebook_path):
-    if not is_lesson(notebook_path):
-        return
+def test_exercises_say_how_hard_they_are(notebook):
     text = "\n".join(cell.source for cell in cells_of(notebook, "markdown"))
     stars = re.findall(r"^### (☆|★+) .*\((\d+) minutes\)$", text, re.MULTILINE)
     points = [
@@ -131,113 +129,6 @@ def test_cells_are_short_and_explained(notebook, notebook_path):
     assert 0.95 <= len(prose) / len(code) <= 1.7
     if is_lesson(notebook_path):
         assert 25 <= len(notebook.cells) <= 150
-
-
-def is_folded(cell):
-    hidden = cell.metadata.get("jupyter", {}).get("source_hidden")
-    return hidden or "hide-input" in cell.metadata.get("tags", [])
-
-
-def find_long_cells(notebook):
-    """The first line of each code cell that a reader sees and that is too long; cards may be."""
-    seen = [
-        cell for cell in cells_of(notebook, "code") if not is_folded(cell) and not is_card(cell)
-    ]
-    return [cell.source.split("\n")[0] for cell in seen if count_lines(cell) > MOST_SEEN_LINES]
-
-
-def test_a_lesson_with_a_recipe_shows_no_long_cell(notebook):
-    if find_recipe(notebook):
-        assert find_long_cells(notebook) == []
-
-
-def test_a_long_cell_is_found_unless_it_is_folded_or_a_card():
-    long = "x = 1\n" * MOST_SEEN_LINES
-    notebook = nbformat.v4.new_notebook()
-    for metadata in (
-        {},
-        {"tags": ["card"]},
-        {"tags": ["hide-input"]},
-        {"jupyter": {"source_hidden": True}},
-    ):
-        notebook.cells.append(nbformat.v4.new_code_cell(long + "0", metadata=metadata))
-    notebook.cells.append(nbformat.v4.new_code_cell(long.strip()))
-    assert find_long_cells(notebook) == ["x = 1"]
-
-
-def list_bindings(cell):
-    """What each name at the top of a cell stands for: an import's origin, or the cell's own."""
-    found = {}
-    for node in parse(cell):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            module = getattr(node, "module", "")
-            for alias in node.names:
-                found[alias.asname or alias.name.split(".")[0]] = (module, alias.name)
-        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-            found[node.name] = cell.id
-        else:
-            stored = [n.id for n in ast.walk(node) if isinstance(n, ast.Name) and is_stored(n)]
-            found |= dict.fromkeys(stored, cell.id)
-    return found
-
-
-def is_stored(name):
-    return isinstance(name.ctx, ast.Store)
-
-
-def find_overwritten(notebook):
-    """Names that a card gives another meaning, and that a cell below reads as the lesson's.
-
-    A lesson's exercises stand below its cards: where a card calls its stand-in ``images``, an
-    exercise must not mean the lesson's. To import the same thing again changes nothing.
-    """
-    code = cells_of(notebook, "code")
-    lesson, changed, overwritten = {}, set(), set()
-    for cell in code:
-        bindings = list_bindings(cell)
-        if is_card(cell):
-            same = {name for name, meaning in bindings.items() if lesson.get(name) == meaning}
-            changed |= (bindings.keys() & lesson.keys()) - same
-            continue
-        nodes = [n for statement in parse(cell) for n in ast.walk(statement)]
-        read = {n.id for n in nodes if isinstance(n, ast.Name) and not is_stored(n)}
-        own = {n.id for n in nodes if isinstance(n, ast.Name) and is_stored(n)}
-        own |= {n.arg for n in nodes if isinstance(n, ast.arg)}
-        overwritten |= (read & changed) - own - bindings.keys()
-        changed -= bindings.keys()
-        lesson |= bindings
-    return sorted(overwritten)
-
-
-def test_cards_change_nothing_for_the_cells_below(notebook):
-    assert find_overwritten(notebook) == [], "call it otherwise in the card"
-
-
-def test_a_name_that_a_card_overwrites_is_found():
-    def make(*sources):
-        cells = [nbformat.v4.new_code_cell(source) for source in sources]
-        cells[1].metadata["tags"] = ["card"]
-        return nbformat.v4.new_notebook(cells=cells)
-
-    lesson = "import torch\nfrom torch import nn\nimages, lam = 1, 2\ndef mix(): ..."
-    card = "import torch\nfrom torch import nn\n{}"
-    exercise = "def answer(images):\n    return nn, torch, images\nmix(), lam"
-    assert find_overwritten(make(lesson, card.format("images = 3"), exercise)) == []
-    assert find_overwritten(make(lesson, card.format("lam = 3"), exercise)) == ["lam"]
-    assert find_overwritten(make(lesson, card.format("def mix(): ..."), exercise)) == ["mix"]
-    assert find_overwritten(make(lesson, "import numpy as nn", exercise)) == ["nn"]
-    assert find_overwritten(make(lesson, card.format("new = 3"), "new = 4\nnew")) == []
-    assert find_overwritten(make(lesson, card.format("lam = 3"), "lam = 4\nlam", "lam")) == []
-
-
-def test_no_card_is_taken_for_an_answer():
-    """An answer that lost its metadata is found by the function that it defines."""
-    names = {x.name.replace("_", "") for lesson in find_exercises() for x in lesson.exercises}
-    assert names
-    for path in find_notebooks():
-        for cell in filter(is_card, nbformat.read(path, as_version=4).cells):
-            defined = {name.replace("_", "").casefold() for name in list_bindings(cell)}
-            assert not defined & names, f"{path.stem}: {cell.id}"
 
 
 def test_lessons_without_a_recipe_exist():

@@ -1,6 +1,7 @@
-"""``course sync``: README's tables, and links between lessons, written from the lessons.
+"""``course sync``: README's tables and figure, and links between lessons.
 
-Nothing of it is edited by hand, so a new lesson is a new notebook and no edit elsewhere.
+They are written from the lessons and from ``data/results``. Nothing of it is edited by hand, so a
+new lesson is a new notebook and no edit elsewhere.
 """
 
 import re
@@ -11,11 +12,14 @@ import nbformat
 
 from course_utils.errors import CourseError
 from course_utils.files import write_atomically
+from course_utils.tools.report.problems import HEADING, read_problems
 from course_utils.tools.report.readme import format_section
+from course_utils.tools.report.readme_figure import draw_figure, format_figure, is_stale
 from course_utils.tools.run.lessons import Lesson
 
 __all__ = [
     "format_lesson_map",
+    "format_problems",
     "link_lessons",
     "list_changes",
     "replace_section",
@@ -35,6 +39,18 @@ def format_lesson_map(lessons: Sequence[Lesson]) -> str:
         for x in lessons
     ]
     return "\n".join(rows)
+
+
+def format_problems(first: Lesson) -> str:
+    """The table from symptom to lesson, as the first lesson has it, with links from the README.
+
+    Raises:
+        CourseError: the lesson has no such table.
+    """
+    table = read_problems(first, "notebooks/")
+    if not table:
+        raise CourseError(f"{first.name}: begin a cell with {HEADING}, and put the table below it")
+    return table
 
 
 def replace_section(text: str, name: str, section: str) -> str:
@@ -96,8 +112,11 @@ def list_changes(root: Path, lessons: Sequence[Lesson]) -> dict[Path, str]:
     """
     readme = root / "README.md"
     text = readme.read_text(encoding="utf-8")
+    results = root / "data" / "results"
+    text = replace_section(text, "figure", format_figure(results))
+    text = replace_section(text, "problems", format_problems(lessons[0]))
     text = replace_section(text, "lessons", format_lesson_map(lessons))
-    text = replace_section(text, "results", format_section(lessons, root / "data" / "results"))
+    text = replace_section(text, "results", format_section(lessons, results))
     wanted = {readme: text}
     for lesson, line in link_lessons(lessons).items():
         notebook = lesson.read()
@@ -108,8 +127,8 @@ def list_changes(root: Path, lessons: Sequence[Lesson]) -> dict[Path, str]:
 
 
 def sync_course(root: Path, lessons: Sequence[Lesson]) -> list[Path]:
-    """Write what `list_changes` finds; returns the files that were changed."""
+    """Write what `list_changes` finds, and draw a stale figure; returns the files that changed."""
     changes = list_changes(root, lessons)
     for path, text in changes.items():
         write_atomically(path, text)
-    return list(changes)
+    return [*changes, draw_figure(root)] if is_stale(root) else list(changes)

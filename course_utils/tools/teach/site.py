@@ -13,6 +13,7 @@ import nbformat
 from course_utils.claims import CLAIM_MIME
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
+from course_utils.tools.report.problems import HEADING, read_problems
 from course_utils.tools.report.report import write_report
 from course_utils.tools.run.lessons import NOTEBOOKS, Lesson
 from course_utils.tools.run.record import COURSE_FILE
@@ -69,6 +70,12 @@ def _link(lesson: Lesson) -> str:
     return f"[{lesson.name.replace('_', ' ')}]({lesson.path.name})"
 
 
+def _format_problems(first: Lesson) -> str:
+    """The first lesson's table from symptom to lesson, under its heading; empty without one."""
+    table = read_problems(first)
+    return f"{HEADING}\n\n{table}" if table else ""
+
+
 def _write_index(lessons: Sequence[Lesson], cards: Sequence[Card], pages: Sequence[str]) -> str:
     """The first page: what the course is, the lessons, and the site's navigation."""
     rows = [f"| {_link(x)} {_format_row(x.question, x.seam, x.minutes)}" for x in lessons]
@@ -83,6 +90,8 @@ cores. Start with [00 · Start here](00_start_here.ipynb); words you do not know
 | lesson | question | seam | minutes |
 |---|---|---|---|
 {chr(10).join(rows)}
+
+{_format_problems(lessons[0])}
 
 ```{{toctree}}
 :hidden:

@@ -1,6 +1,7 @@
 """What is made from the lessons is up to date, and made so that nothing else changes."""
 
 import json
+import re
 import shutil
 
 import nbformat
@@ -8,8 +9,10 @@ import pytest
 
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
+from course_utils.tools.report.readme_figure import FIGURE, FILES, is_stale
 from course_utils.tools.report.sync import (
     format_lesson_map,
+    format_problems,
     link_lessons,
     list_changes,
     replace_section,
@@ -19,6 +22,10 @@ from course_utils.tools.report.sync import (
 from course_utils.tools.run.lessons import find_lessons
 
 README = """# Title
+<!-- figure: course sync -->
+<!-- end of figure -->
+<!-- problems: course sync -->
+<!-- end of problems -->
 <!-- lessons: course sync -->
 old
 <!-- end of lessons -->
@@ -31,15 +38,29 @@ rest
 
 def test_readme_and_lessons_are_as_course_sync_makes_them():
     assert not list_changes(ROOT, find_lessons()), "run course sync"
+    assert not is_stale(ROOT), "the README's figure shows older results: run course sync"
+
+
+def test_the_readme_shows_the_problems_of_lesson_00_and_their_links_lead_to_lessons():
+    lessons = find_lessons()
+    table = format_problems(lessons[0])
+    assert table in (ROOT / "README.md").read_text(encoding="utf-8")
+    linked = set(re.findall(r"\]\(notebooks/([^)]+)\)", table))
+    assert linked <= {lesson.path.name for lesson in lessons}
+    assert len(linked) >= 10
+    assert table.count("](") == len(re.findall(r"\[(\d\d)\]\(notebooks/\1_\w+\.ipynb\)", table))
 
 
 @pytest.fixture
 def root(tmp_path):
-    """A copy of the first four lessons, with a README and without results."""
+    """A copy of the first four lessons, with a README and the results that its figure shows."""
     (tmp_path / "notebooks").mkdir()
     for lesson in find_lessons()[:4]:
         shutil.copy(lesson.path, tmp_path / "notebooks")
     (tmp_path / "README.md").write_text(README)
+    (tmp_path / "data" / "results").mkdir(parents=True)
+    for name in FILES:
+        shutil.copy(ROOT / "data" / "results" / name, tmp_path / "data" / "results")
     sync_course(tmp_path, read_lessons(tmp_path))
     return tmp_path
 
@@ -107,3 +128,37 @@ def test_a_lesson_without_a_title_is_named_and_nothing_is_written(root):
     with pytest.raises(CourseError, match="02_freezing"):
         sync_course(root, read_lessons(root))
     assert {file: file.read_bytes() for file in root.rglob("*.*")} == before
+
+
+def test_the_problem_table_is_taken_from_the_first_lesson_alone(root):
+    first = root / "notebooks" / "00_start_here.ipynb"
+    notebook = nbformat.read(first, as_version=4)
+    cell = next(c for c in notebook.cells if c.source.startswith("## What is my problem?"))
+    cell.source = "\n".join(
+        [
+            "## What is my problem?",
+            "",
+            "| symptom | lesson |",
+            "|---|---|",
+            "| noise | [a](01_baseline.ipynb), [b](glossary.md#seed), [c](https://x.org) |",
+        ]
+    )
+    nbformat.write(notebook, first)
+    assert sync_course(root, read_lessons(root)) == [root / "README.md"]
+    row = "| noise | [a](notebooks/01_baseline.ipynb), [b](notebooks/glossary.md#seed), "
+    assert f"{row}[c](https://x.org) |\n" in (root / "README.md").read_text()
+    cell.source = "## What is my problem?\n\nNobody knows."
+    nbformat.write(notebook, first)
+    with pytest.raises(CourseError, match="00_start_here: begin a cell with ## What is my problem"):
+        sync_course(root, read_lessons(root))
+
+
+def test_the_figure_is_drawn_again_when_its_results_change(root):
+    assert not is_stale(root)
+    results = root / "data" / "results" / FILES[1]
+    results.write_text(results.read_text() + "\n")
+    assert is_stale(root)
+    assert sync_course(root, read_lessons(root)) == [root / FIGURE]
+    assert not is_stale(root)
+    (root / FIGURE).unlink()
+    assert is_stale(root)
