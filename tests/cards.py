@@ -132,8 +132,9 @@ def _find_code_faults(cell, kind):
     if "hide-input" in tags(cell) or cell.metadata.get("jupyter", {}).get("source_hidden"):
         yield "its code is folded, and a card is there to be seen"
     lines = source.splitlines()
-    if not LEAST_LINES <= len(lines) <= MOST_LINES:
-        yield f"it has {len(lines)} lines, not {LEAST_LINES} to {MOST_LINES}"
+    written = sum(bool(line.strip()) for line in lines)
+    if not LEAST_LINES <= written <= MOST_LINES:
+        yield f"it has {written} lines of code, not {LEAST_LINES} to {MOST_LINES}"
     if max(map(len, lines), default=0) > LINE_LENGTH:
         yield f"a line is longer than {LINE_LENGTH} characters"
     if "course_utils" in source:

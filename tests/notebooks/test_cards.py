@@ -100,8 +100,11 @@ FORM = {
     "a trap": ({"text": TOY_LIST[: TOY_LIST.rindex("- **Trap")]}, "Cost, Trap, not with"),
     "a source": ({"text": TOY_LIST.replace("https://", "")}, "Defaults have no link"),
     "a formula": ({"text": TOY_LIST.replace("none", "$x$")}, "the list has a formula"),
-    "a long card": ({"pytorch": TOY_CODES["pytorch"] + "\n" * 16 + "0"}, "26 lines, not 5 to 25"),
-    "a short card": ({"pytorch": "import torch  # yours"}, "it has 1 lines, not 5"),
+    "a long card": (
+        {"pytorch": TOY_CODES["pytorch"] + 20 * "\nx = 0"},
+        "lines of code, not 5 to 25",
+    ),
+    "a short card": ({"pytorch": "import torch  # yours"}, "it has 1 lines of code, not 5"),
     "a long line": ({"pytorch": TOY_CODES["pytorch"] + "  #" + 100 * "x"}, "a line is longer"),
     "the course": (
         {"pytorch": "import course_utils\n" + TOY_CODES["pytorch"]},
