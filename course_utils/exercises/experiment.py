@@ -16,9 +16,9 @@ MIN_SEEDS = 3
 
 
 def make_tiny_experiment() -> tuple[Config, ImageData]:
-    """A config and data on which a training takes a fraction of a second."""
+    """A config and data on which a training takes about a second."""
     config = load_config("smoke", dataset="shapes", first_seed=0).replace(
-        num_train=64, num_val=100, progress=False
+        num_train=192, num_val=200, batch_size=16, epochs=2, progress=False
     )
     return config, load_data(config)
 
