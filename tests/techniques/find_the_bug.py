@@ -421,7 +421,7 @@ WRONG_ANSWERS = {
         (_window(backward="(loss / len(targets)).backward()"), "divided by the number of points"),
         (_window(backward="(loss / len(part) / len(targets)).backward()"), "points once more"),
         (_window(backward="(loss / len(part) ** 0.5).backward()"),
-         "not those of one SGD step on each window's mean loss: they move by"),
+         "not those of one SGD step for the mean loss of its micro-batches: they move by"),
         (_window(before="pass"), "zero_grad is missing"),
         (_window(loss="loss.item() / len(part)"), "the mean loss of its micro-batch is"),
         (TOGETHER, "go through the model together"),

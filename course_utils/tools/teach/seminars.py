@@ -34,7 +34,7 @@ WORDS_PER_MIN = 110  # spoken, with time to look: an assumption, like the next
 CODE_LINES_PER_MIN = 10
 SLACK = 0.15  # of a seminar: questions from the room, a projector that does not start
 QUESTION_MIN = 2  # everybody makes a prediction
-SET_UP_MIN = 0.5  # of imports and parameters nobody talks; the slides do not show them
+SET_UP_MIN = 0.5  # imports and parameters are not explained; the slides do not show them
 IMPORTANCE = (
     "Title",
     "Question",
