@@ -1,4 +1,4 @@
-"""Checks of the exercises: one module a lesson, one function an exercise.
+"""Checks of the exercises: one module per lesson, one function per exercise.
 
 A check calls the student's function on random inputs, compares it with an oracle and either
 prints that it passed or raises `CheckFailed` with one sentence on what is wrong. A check of a few

@@ -67,7 +67,7 @@ INTERVAL_FAULTS: Faults = (
      _find_alone),
     ("Those are percentiles of the differences: take mean ± t · s / √n.",
      lambda baseline, treated: np.percentile(treated - baseline, (2.5, 97.5))),
-    ("The width is wrong. That of two unpaired samples: take the differences, one a seed.",
+    ("The width is wrong. That of two unpaired samples: take the differences, one per seed.",
      lambda baseline, treated: stats.ttest_ind(treated, baseline).confidence_interval(0.95)),
     ("The width is wrong. That of two unpaired samples (Welch): take the differences.",
      lambda baseline, treated: stats.ttest_ind(
@@ -324,7 +324,7 @@ TRAIN_FAULTS: Faults = (
 
 @checks_exercise(faults=TRAIN_FAULTS)
 def check_train_epoch(answer: Callable) -> None:
-    """``answer(model, batches, optimizer) -> float``: one step a batch, mean loss over batches."""
+    """``answer(model, batches, optimizer) -> float``: one step per batch, mean loss."""
     model = _make_network().eval()  # a right answer trains it in train mode
     start = copy.deepcopy(model)
     batches = _draw_batches((8, 8, 5))

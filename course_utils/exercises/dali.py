@@ -33,7 +33,7 @@ PLANS = (
 END = object()  # stands for the end of a stream
 # Batches of all kinds: some are false, some have no truth value, one is None.
 ITEMS = ((np.ones(3), np.ones(3)), np.ones(4), None, 0, torch.ones(2), (), "end", 1)
-ERROR_ITEMS = (1, ValueError("a batch"), 2)  # one is an exception that nobody has raised
+ERROR_ITEMS = (1, ValueError("a batch"), 2)  # one is an exception that was not raised yet
 
 NO_END = "next() waits for ever after {} of {} batches: is it told of exceptions and of the end?"
 LEFT = "After close() a thread is left behind: tell it to stop, and free it if it waits for room."
@@ -73,7 +73,7 @@ def check_plan_workers(answer: Callable) -> None:
         require(isinstance(found, Integral), f"A number of workers is whole, not {found!r}.")
         require(found != 0, f"{case}: with 0 workers the main process prepares and trains in turn.")
         enough = f"{_count_workers(right)} {_are(right)}"
-        require(found >= right, f"{case}: training waits with {found}, {enough} needed.")
+        require(found >= right, f"{case}: data stalls with {found}, {enough} needed.")
         require(found == right, f"{case}: {enough} enough, {found} are too many.")
 
 

@@ -165,7 +165,7 @@ AVERAGE_FAULTS: Faults = (
      partial(_average, finish=lambda own, total, size: own / size)),
     ("summed, not averaged: divide by size.",
      partial(_average, finish=lambda own, total, size: total)),
-    ("divided by size twice: before the exchange or after it is right.",
+    ("divided by size twice: before the all-reduce or after it is right.",
      partial(_average, finish=lambda own, total, size: total / size**2)),
     ("added to this rank's own: replace those.",
      partial(_average, finish=lambda own, total, size: own + total / size)),
@@ -211,7 +211,7 @@ class _AverageCase:
 
 @checks_exercise(faults=AVERAGE_FAULTS)
 def check_average_gradients(answer: Callable) -> None:
-    """``answer(parameters, all_reduce, size)``: the mean in each ``.grad``, by one exchange."""
+    """``answer(parameters, all_reduce, size)``: the mean in each ``.grad``, by one all-reduce."""
     for size, once in itertools.product((3, 2), (False, True)):
         _check_one_average(answer, size, once)
 

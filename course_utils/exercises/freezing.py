@@ -324,7 +324,7 @@ def _check_backbone(found: nn.Module, original: nn.Module) -> None:
     require(
         not parameters & set(moved) and all(p.grad is None for p in backbone),
         "The backbone has gradients or has changed: freeze its parameters; requires_grad = "
-        "False on a module only sets an attribute that nobody reads.",
+        "False on a module only sets an attribute that PyTorch never reads.",
     )
     # What has moved and is no parameter is a running statistic.
     require(
@@ -339,7 +339,7 @@ def _check_steps(
     """The new head is stepped once a batch, along the gradient of that batch."""
     require(
         len(steps) == len(batches),
-        f"One optimizer step a batch makes {len(batches)} steps, and here it took {len(steps)}.",
+        f"One optimizer step per batch makes {len(batches)} steps, and here it took {len(steps)}.",
     )
     keys = [id(parameter) for parameter in head.parameters()]  # weight, bias
     for step in steps:

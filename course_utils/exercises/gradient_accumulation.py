@@ -34,15 +34,15 @@ NO_LIMIT = 1e9  # a max_norm that clips nothing
 
 NO_MEAN = "The gradient is nan: a micro-batch without tokens has no mean, so sum and divide once."
 AT_ONCE = "One backward for several micro-batches keeps all they have saved: call it after each."
-ONLY_LAST = "Only the last micro-batch of a window counts: zero_grad is called inside it."
-ONLY_FIRST = "Only the first micro-batch counts: the step comes before the window is complete."
+ONLY_LAST = "Only the last micro-batch of a step counts: zero_grad is called before each one."
+ONLY_FIRST = "Only the first micro-batch counts: the step comes before all micro-batches are added."
 NO_GRADIENT = "A step has no gradient: no backward, or zero_grad after it?"
 OTHER_LENGTH = (
-    "A step's gradient is {:.4g} times that of the mean loss over its window, so the loss is "
+    "A step's gradient is {:.4g} times that of the mean loss over its examples, so the loss is "
     "divided by another number."
 )
 OTHER_DIRECTION = (
-    "A step's gradient has another direction than that of the mean loss over its window, the "
+    "A step's gradient has another direction than that of the mean loss over its examples, the "
     "cosine is {:.3f}."
 )
 FIRST_CLASS = "Class 0 does not count: only targets of −100 are no tokens."
@@ -62,9 +62,9 @@ def check_plan_batches(answer: Callable) -> None:
     """``answer(effective_batch_size, limit, devices) -> (micro-batch size, their number)``."""
     found = [_plan(answer, *plan) for plan in PLANS]
     right = [_choose_plan(*plan) for plan in PLANS]
-    # Of one plan alone another wrong size may look like an exchange.
-    exchanged = found == [(number, size) for size, number in right]
-    require(not exchanged, "The two are exchanged: the micro-batch size comes first.")
+    # Of one plan alone another wrong size may look like a swap.
+    swapped = found == [(number, size) for size, number in right]
+    require(not swapped, "The two are swapped: the micro-batch size comes first.")
     for (size, number), plan in zip(found, PLANS, strict=True):
         _check_plan(size, number, *plan)
     for batch, devices in IMPOSSIBLE_PLANS:
@@ -106,7 +106,7 @@ def _check_plan(size: int, number: int, batch: int, limit: int, devices: int) ->
     best, _ = _choose_plan(batch, limit, devices)
     case = f"{batch} images, limit {limit}, devices {devices}"
     above = share < limit and size > share
-    require(not above, f"{case}: a step has only {share} images a device, less than {size}.")
+    require(not above, f"{case}: a step has only {share} images per device, less than {size}.")
     require(size <= limit, f"{case}: a micro-batch of {size} does not fit.")
     alone = devices > 1 and size * number == batch
     require(not alone, f"{case}: {size} × {number} on each device is {devices} × too much.")
@@ -272,11 +272,11 @@ def _list_faults(answer: Callable, unit: str) -> Faults:
          partial(answer, weight=lambda targets, _: 1 / _count(targets))),
         (f"This is the mean of means: weigh the micro-batches by their {unit}.",
          partial(answer, weight=lambda targets, window: 1 / _count(targets) / len(window))),
-        (f"The summed losses are not divided by the {unit} of the window.",
+        (f"The summed losses are not divided by the {unit} of the step.",
          partial(answer, weight=lambda *_: 1)),
         (f"The summed losses are divided by micro-batches, not by {unit}.",
          partial(answer, weight=lambda _, window: 1 / len(window))),
-        ("Gradients from before the window still count: call zero_grad once, as it begins.",
+        ("Gradients from before the step still count: call zero_grad once, as it begins.",
          partial(answer, clear=False)),
     )
 
@@ -306,7 +306,7 @@ TOKENS_FAULTS: Faults = (
     *_list_faults(_step_over_tokens, "tokens"),
 )
 WINDOW_FAULTS: Faults = (
-    ("A shorter window is divided as if it were full: count the examples of each window.",
+    ("A step with fewer micro-batches is divided as if it were complete: count its examples.",
      lambda model, optimizer, schedule, batches, size: _train_windows(
          model, optimizer, schedule, batches, size,
          weight=lambda _, window: len(window) / size / _count(*window))),
@@ -394,7 +394,10 @@ def check_step_over_tokens(answer: Callable) -> None:
         model, window = _prepare(shapes)
         case = _begin(model, grad_before)
         found = answer(case.model, case.optimizer, list(window), max_norm)
-        require(len(case.steps) == 1, f"A window is one step, here {len(case.steps)} are taken.")
+        require(
+            len(case.steps) == 1,
+            f"The micro-batches make one step, here {len(case.steps)} are taken.",
+        )
         _compare_steps(
             case,
             [window],
@@ -425,7 +428,7 @@ TRAININGS = (
 
 @checks_exercise(faults=WINDOW_FAULTS)
 def check_train_windows(answer: Callable) -> None:
-    """``answer(model, optimizer, schedule, batches, size) -> steps``: one for each window."""
+    """``answer(model, optimizer, schedule, batches, size) -> steps``: ``size`` batches each."""
     for (examples, size, grad_before), once in itertools.product(TRAININGS, (False, True)):
         model, batches = _prepare([((number,), 0) for number in examples])
         _check_training(answer, _begin(model, grad_before), batches, size, once)
@@ -455,6 +458,9 @@ def _check_training(answer: Callable, case: _Case, batches: Batches, size: int, 
         in_time,
         "The schedule is stepped before the optimizer: its first learning rate is never used.",
     )
-    require(taken <= len(groups), "A step too many: is one taken after a last full window?")
-    require(taken == len(groups), "The last window, which is not full, is dropped.")
+    require(taken <= len(groups), "A step too many: is one taken after the last complete step?")
+    require(
+        taken == len(groups),
+        "The last micro-batches are fewer than `size`, and no step is taken for them.",
+    )
     require(found == taken, f"{taken} steps were taken, and {found} is returned.")

@@ -70,7 +70,7 @@ CHOICE_FAULTS: Faults = (
      partial(_choose, cost=lambda s, n, a, b: s * b + n // s * a)),
     ("The longest segment has ⌈n/s⌉ blocks, not n/s.",
      partial(_choose, cost=lambda s, n, a, b: s * b + n / s * a)),
-    ("The bytes of block and input are exchanged.",
+    ("The bytes of block and input are swapped.",
      partial(_choose, cost=lambda s, n, a, b: _count_bytes(s, n, b, a))),
     ("√n is right only where a = b: take √(n·a/b).",
      partial(_choose, cost=lambda s, n, a, b: abs(s - n**0.5))),
@@ -254,7 +254,7 @@ RECOMPUTE_FAULTS: Faults = (
 
 @checks_exercise(faults=RECOMPUTE_FAULTS)
 def check_recompute_mixed(answer: Callable) -> None:
-    """``answer(block, x) -> block(x)``, computed again under the same autocast."""
+    """``answer(block, x) -> block(x)``, recomputed under the same autocast."""
     log: list[int] = []
     first_layer = nn.Linear(8, 48)
     layers = (first_layer, nn.GELU(), _Precise(48, 48), nn.Dropout(0.5), nn.Linear(48, 8))
@@ -298,8 +298,8 @@ def _require_calls(found: _Passes, blocks: int, size: int) -> None:
     # Some blocks twice and others never: a loop variable had its last value in the second pass.
     repeated = len(again) > len(set(again))
     require(not left or not repeated, CHANGED)
-    require(not left, f"Of {blocks} blocks {left} are not computed again: all should be.")
-    require(again == numbers, f"Blocks are computed again more than once: {found.second}.")
+    require(not left, f"Of {blocks} blocks {left} are not recomputed: all should be.")
+    require(again == numbers, f"Blocks are recomputed more than once: {found.second}.")
     # A segment begins where a block does not follow the one before it.
     before_first = -9
     pairs = itertools.pairwise([before_first, *found.second])

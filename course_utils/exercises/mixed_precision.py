@@ -290,7 +290,7 @@ def _train_mixed(
 
 # fmt: off
 MIXED_STEP_FAULTS: Faults = (
-    ("One autocast around all batches keeps its bf16 copy of the first weights: one a batch.",
+    ("One autocast around all batches keeps its bf16 copy of the first weights: one per batch.",
      partial(_train_mixed, one_autocast=True)),
     (NO_ZERO_GRAD,
      partial(_train_mixed, zeroes=False)),

@@ -76,7 +76,7 @@ def check_speed_up(answer: Callable) -> None:
 
 # recipes, their front, and what the case is about
 FRONTS: tuple[tuple[dict[str, tuple[float, float]], list[str], str], ...] = (
-    ({"a": (3.0, 0.7)}, ["a"], "A single recipe is dominated by nobody."),
+    ({"a": (3.0, 0.7)}, ["a"], "A single recipe is not dominated by any other."),
     (
         {"slow": (9.0, 0.9), "fast": (1.0, 0.5), "middle": (4.0, 0.8)},
         ["fast", "middle", "slow"],
@@ -124,7 +124,7 @@ def check_pareto_front(answer: Callable) -> None:
 
 
 SEEDS = (3, 5, 4)
-# arm to the accuracies for these seeds, on validation and on test
+# variant to the accuracies for these seeds, on validation and on test
 Table = dict[str, tuple[tuple[float, ...], tuple[float, ...]]]
 STUDIES: tuple[Table, ...] = (
     {  # the best mean on validation is neither the best single model nor the best on test
@@ -133,7 +133,7 @@ STUDIES: tuple[Table, ...] = (
         "middling": ((0.30, 0.79, 0.77), (0.30, 0.70, 0.70)),
         "even": ((0.62, 0.62, 0.79), (0.60, 0.63, 0.66)),
         "lucky": ((0.55, 0.90, 0.58), (0.60, 0.85, 0.55)),
-        "flattered": ((0.60, 0.61, 0.62), (0.90, 0.91, 0.92)),
+        "optimistic": ((0.60, 0.61, 0.62), (0.90, 0.91, 0.92)),
     },
     {  # the baseline itself
         "plain": ((0.7, 0.9, 0.8), (0.7, 0.8, 0.8)),
@@ -152,7 +152,7 @@ class _Case:
 
     def __init__(self, table: Table) -> None:
         self.table = table
-        self.trained: list[tuple[str, int]] = []  # arm and seed of each training
+        self.trained: list[tuple[str, int]] = []  # variant and seed of each training
         self.tested: list[tuple[str, int]] = []  # of each look at the test split
         self.trained_before: list[int] = []  # how many trainings came before each of these looks
         self.rated: set[tuple[str, int]] = set()  # those whose validation accuracy was read
@@ -163,8 +163,8 @@ class _Case:
         return answer(self.train, list(self.table), list(SEEDS))
 
     def train(self, arm: str, seed: int) -> "_Model":
-        require(arm in self.table, f"There is no arm {arm!r} to train.")
-        require(seed in SEEDS, f"{arm} was trained at the seed {seed}: use the same for each arm.")
+        require(arm in self.table, f"There is no variant {arm!r} to train.")
+        require(seed in SEEDS, f"{arm} was trained at the seed {seed}: use the same for each one.")
         self.trained.append((arm, seed))
         return _Model(self, arm, seed)
 
@@ -219,7 +219,7 @@ UNPAIRED = "Subtract from each model the baseline of its own seed."
 
 # fmt: off
 CHOICE_FAULTS: Faults = (
-    ("Of equal arms the first is chosen.",
+    ("Of equal variants the first is chosen.",
      partial(_study, choose=lambda arms, key: max(arms[::-1], key=key))),
     ("The baseline may be chosen too.",
      partial(_study, choose=lambda arms, key: max(arms[1:] or arms, key=key))),
@@ -245,7 +245,7 @@ GAIN_FAULTS: Faults = (
 
 @checks_exercise(faults=(*CHOICE_FAULTS, *GAIN_FAULTS))
 def check_study(answer: Callable) -> None:
-    """``answer(train, arms, seeds) -> (chosen arm, gains on the test split, one a seed)``."""
+    """``answer(train, arms, seeds) -> (chosen variant, gains on the test split, one per seed)``."""
     for table in STUDIES:
         _check_one_study(answer, table)
 
@@ -253,14 +253,16 @@ def check_study(answer: Callable) -> None:
 def _check_one_study(answer: Callable, table: Table) -> None:
     case = _Case(table)
     found = case.run(answer)
-    require(isinstance(found, tuple) and len(found) == 2, "Return two things: the arm, its gains.")
+    require(
+        isinstance(found, tuple) and len(found) == 2, "Return two things: the variant, its gains."
+    )
     chosen, gains = found
     trained = Counter(case.trained)
     for arm in table:
         counts = [trained[arm, seed] for seed in SEEDS]
         require(all(counts), f"{arm} was not trained at every seed.")
         require(max(counts) == 1, f"{arm} was trained {max(counts)} times at one seed: once each.")
-    require(chosen in table, f"{chosen!r} is no arm.")
+    require(chosen in table, f"{chosen!r} is no variant.")
     expected, right_gains = _Case(table).run(_study)
     arms = list(table)
     diagnose(
@@ -276,10 +278,10 @@ def _check_one_study(answer: Callable, table: Table) -> None:
 
 
 def _require_looks(case: _Case, needed: tuple[str, str]) -> None:
-    """The test split is opened once for each model of the two arms, after all trainings."""
+    """The test split is opened once for each model of the two variants, after all trainings."""
     opened = Counter(case.tested)
     for arm, _ in opened:
-        why = f"The test split was opened for {arm}: only the chosen arm and the baseline need it."
+        why = f"The test split was opened for {arm}: only the chosen one and the baseline need it."
         require(arm in needed, why)
     require(max(opened.values(), default=0) <= 1, "The test split was opened twice for one model.")
     early = any(number < len(case.trained) for number in case.trained_before)
@@ -290,7 +292,7 @@ def _require_looks(case: _Case, needed: tuple[str, str]) -> None:
 
 
 def _require_gains(table: Table, gains: object, right: list[float]) -> None:
-    """``right``: those of the oracle, one a seed."""
+    """``right``: those of the oracle, one per seed."""
     if not isinstance(gains, list):
         fail(f"The gains are a list, not {type(gains).__name__}.")
     require(len(gains) == len(SEEDS), f"{len(SEEDS)} seeds have as many gains, not {len(gains)}.")

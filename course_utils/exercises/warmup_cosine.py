@@ -119,7 +119,7 @@ def check_flat_cosine(answer: Callable) -> None:
 
 
 def _check_fall(learning_rates: list[float], arguments: tuple[float, float, int, int]) -> None:
-    """Fail if a step has a wrong rate, with the fault, or else with the first such step."""
+    """Fail if a step has a wrong learning rate: with the fault, else with the first such step."""
 
     def run(other: Callable) -> list[float]:
         return [other(step, *arguments) for step in range(len(learning_rates))]
@@ -179,17 +179,17 @@ def _square(optimizer: Optimizer, total_steps: int, warmup_steps: int) -> LRSche
 WARMUP_FAULTS: Faults = (
     ("Step 0 has the learning rate 0: a step that is computed for nothing.",
      partial(_rise, factor=lambda step, warmup: step / max(1, warmup))),
-    ("The full rate comes one step too early: step 0 has 1 / (warmup_steps + 1) of it.",
+    ("The full learning rate comes one step too early: step 0 has 1 / (warmup_steps + 1) of it.",
      partial(_rise, factor=lambda step, warmup: (step + 1) / max(1, warmup))),
     ("The schedule is one step ahead: is it stepped before the first step is taken?",
      partial(_rise, factor=lambda step, warmup: (step + 2) / (warmup + 1))),
-    ("The full rate comes one step too late: it is reached at step warmup_steps.",
+    ("The full learning rate comes one step too late: it is reached at step warmup_steps.",
      partial(_rise, factor=lambda step, warmup: (1 + step * warmup / (warmup + 1)) / (warmup + 1))),
-    ("Step 0 has a third of the full rate, LinearLR's default: it has 1 / (warmup_steps + 1).",
+    ("Step 0 has a third of the learning rate, LinearLR's default: it has 1 / (warmup_steps + 1).",
      lambda optimizer, total, warmup: LinearLR(optimizer, total_iters=warmup)),
-    ("After warm-up the learning rate stays at the full rate: here it goes on rising.",
+    ("After warm-up the learning rate stays where it is: here it goes on rising.",
      partial(_rise, highest=math.inf)),
-    ("After warm-up the learning rate stays at the full rate: here it falls along a cosine.",
+    ("After warm-up the learning rate stays where it is: here it falls along a cosine.",
      warmup_cosine),
     ("The warm-up lasts for all steps: it ends at step warmup_steps.",
      lambda optimizer, total, warmup: LinearLR(optimizer, 1 / (warmup + 1), total_iters=total - 1)),
@@ -206,7 +206,7 @@ def check_linear_warmup(answer: Callable) -> None:
         try:
             found = _run_warmup(answer, warmup)
         except ZeroDivisionError:
-            fail(f"With warmup_steps = {warmup} it divides by 0: step 0 has the full rate then.")
+            fail(f"With warmup_steps = {warmup} it divides by 0: then step 0 has the full value.")
         diagnose(
             found,
             lambda other: _run_warmup(other, warmup),  # noqa: B023
@@ -232,7 +232,7 @@ def _describe_warmup(learning_rates: list[list[float]], warmup: int) -> str:
         factor = min(1, (step + 1) / (warmup + 1))
         # Multiplied crosswise: the learning rates have the proportion of the peaks.
         if not math.isclose(one * other_peak, other * one_peak, rel_tol=1e-6):
-            return "The groups have lost their proportion: scale every group's own rate."
+            return "The groups have lost their proportion: scale every group's own learning rate."
         if math.isclose(one, one_peak * factor, rel_tol=1e-6):
             continue
         if step > warmup:
@@ -240,7 +240,7 @@ def _describe_warmup(learning_rates: list[list[float]], warmup: int) -> str:
                 f"After warm-up the learning rate stays at {one_peak}: step {step} has {one:.4g}."
             )
         return (
-            f"With {warmup} warm-up steps, step {step} has {factor:.4g} of the full rate, "
+            f"With {warmup} warm-up steps, step {step} has {factor:.4g} of the full learning rate, "
             f"here it is {one / one_peak:.4g}."
         )
     return "The learning rates are not those of a linear warm-up."
@@ -248,7 +248,7 @@ def _describe_warmup(learning_rates: list[list[float]], warmup: int) -> str:
 
 @checks_exercise()
 def check_train_with_schedule(answer: Callable) -> None:
-    """``answer(model, dataset, loader, epochs, peak_lr) -> rates``, one an optimizer step."""
+    """``answer(model, dataset, loader, epochs, peak_lr) -> learning rates``, one per step."""
     for count, epochs in ((87, 5), (164, 4)):  # the last batch of an epoch is not full
         dataset = TensorDataset(torch.randn(count, 3, 2, 2), torch.arange(count) % 4)
         loader = DataLoader(dataset, batch_size=8, drop_last=True)

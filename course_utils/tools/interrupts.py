@@ -72,7 +72,7 @@ def _temporary_files_in(folder: Path) -> Iterator[None]:
 
 
 def _find_cache() -> str:
-    """Where torch.compile keeps its results if nobody says otherwise."""
+    """Where torch.compile keeps its results by default."""
     import psutil
 
     user = psutil.Process().username().rpartition("\\")[2]

@@ -421,7 +421,7 @@ WRONG_ANSWERS = {
         (_window(backward="(loss / len(targets)).backward()"), "divided by the number of points"),
         (_window(backward="(loss / len(part) / len(targets)).backward()"), "points once more"),
         (_window(backward="(loss / len(part) ** 0.5).backward()"),
-         "not those of one SGD step on each window's mean loss: they move by"),
+         "not those of one SGD step for the mean loss of its micro-batches: they move by"),
         (_window(before="pass"), "zero_grad is missing"),
         (_window(loss="loss.item() / len(part)"), "the mean loss of its micro-batch is"),
         (TOGETHER, "go through the model together"),
@@ -505,7 +505,7 @@ WRONG_ANSWERS = {
         (_shards(told="sampler.set_epoch(epoch * (rank + 1))"), "share out the same order"),
         (_shards(ranks="num_replicas, 0"), "share out the same order"),
         (_shards(seed="0"), "Another seed gives the same order"),
-        (_shards(order="shuffle=True"), "a rank's share of"),
+        (_shards(order="shuffle=True"), "each rank's share of"),
         (_shards(shuffle="True, drop_last=True"), "30 of 31 points: none may be dropped"),
         (_own(generator="None"), "share out the same order"),
         (_own(order="list(range(rank, len(dataset), num_replicas)); order = [order[i] for i in "

@@ -141,7 +141,7 @@ WRONG_ANSWERS = {
         (_group("pass"), "Return a list"),
     ],
     "probe": [
-        (_probe(ATTRIBUTE, OF_ALL, NEW_HEAD, "model.train()"), "attribute that nobody reads"),
+        (_probe(ATTRIBUTE, OF_ALL, NEW_HEAD, "model.train()"), "attribute that PyTorch never"),
         (_probe(NEW_HEAD, OF_HEAD, "model.eval()"), "The backbone has gradients"),
         (_probe(NEW_HEAD, OF_HEAD, "model.eval().requires_grad_(False)"),
          "The new head is frozen too"),

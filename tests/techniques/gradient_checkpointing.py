@@ -1,4 +1,4 @@
-"""Gradient checkpointing: activations inside a block are computed again in the backward pass."""
+"""Gradient checkpointing: activations inside a block are recomputed in the backward pass."""
 
 import itertools
 
@@ -211,7 +211,7 @@ WRONG_ANSWERS = {
         (_segments(step="x = run(x, start)"), "nothing is recomputed"),
         (_segments(step="x = run(x, start) if start + size >= len(blocks) else "
                         "checkpoint(run, x, start, use_reentrant=False)"),
-         r"\[6, 7\] are not computed again"),
+         r"\[6, 7\] are not recomputed"),
         (_segments(size="1"), "Each block is a segment of its own"),
         (_segments(size="-(-len(blocks) // segments)"), r"begin at \[0, 2, 4, 6\], not at \[0, 3"),
         (_segments(starts="reversed(range(0, len(blocks), size))"), r"in the order \[6, 7, 4, 5"),
@@ -223,7 +223,7 @@ WRONG_ANSWERS = {
         ("from torch.utils.checkpoint import checkpoint_sequential\n"
          "def run_segments(blocks, segments, x):\n"
          "    return checkpoint_sequential(blocks, segments, x, use_reentrant=False)",
-         r"\[6, 7\] are not computed again"),
+         r"\[6, 7\] are not recomputed"),
     ],
 }  # fmt: skip
 

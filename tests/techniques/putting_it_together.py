@@ -67,7 +67,7 @@ WRONG_ANSWERS = {
     ],
     "pareto_front": [
         (_front(beats="a[0] < b[0] and a[1] > b[1]"), "No worse in one and better"),
-        (_front(beats="a[0] <= b[0] and a[1] >= b[1]"), "dominated by nobody"),
+        (_front(beats="a[0] <= b[0] and a[1] >= b[1]"), "not dominated by any other"),
         (_front(beats="a[0] <= b[0] and a[1] > b[1]"), "No worse in one|should be"),
         (_front(beats="a[0] >= b[0] and a[1] >= b[1] and a != b"), "all stay|should be"),
         (_front(beats="a[1] > b[1]"), "all stay|should be"),
@@ -96,12 +96,12 @@ WRONG_ANSWERS = {
          "    tested = {arm: [model.test() for model in models[arm]] for arm in arms}\n"
          "    chosen = max(arms, key=lambda arm: max(tested[arm]))\n"
          "    gains = [tested[chosen][i] - min(tested[arms[0]]) for i in range(len(seeds))]\n"
-         "    return chosen, gains", "the same for each arm"),
+         "    return chosen, gains", "the same for each one"),
         (_study(seed="seeds[0]"), "not trained at every seed"),
         (_study(seed="seed + 1"), "use the same"),
-        (_study(before=f"looked = {TESTED}"), "only the chosen arm and the baseline"),
+        (_study(before=f"looked = {TESTED}"), "only the chosen one and the baseline"),
         (_study(among="arms[1:]"), "worse was chosen, not plain. The baseline may be chosen"),
-        (_study(among="sorted(arms)"), "equal was chosen, not plain. Of equal arms the first"),
+        (_study(among="sorted(arms)"), "equal was chosen, not plain. Of equal variants the first"),
         (_study(before="baseline = [m.test() for m in models[arms[0]]]", opened="{chosen} - {base}",
                 result="chosen, [a - b for a, b in zip(tested.get(chosen, baseline), baseline)]"),
          "before the choice: choose first"),

@@ -127,7 +127,7 @@ WRONG_ANSWERS = {
                  "/ (warmup_steps + 1))"), "it divides by 0"),
         (_lambda("min(1, (step + 1) / (warmup_steps + 1)) * (step < total_steps // 2)"),
          "After warm-up the learning rate stays at 0.3: step 20 has 0"),
-        (_lambda("1"), "step 0 has 0.2 of the full rate, here it is 1"),
+        (_lambda("1"), "step 0 has 0.2 of the full learning rate, here it is 1"),
         (_lambda("min(1, (step + 1) / total_steps)"), "step 0 has 0.2"),
         (_warmup("s = schedulers.LambdaLR(optimizer, lambda n: min(1, (n + 1) / "
                  "(warmup_steps + 1)))", "optimizer.step()", "s.step()", "return s"),

@@ -70,7 +70,7 @@ def _run_rank(
     order = [coordinates.index(value) for batch in inputs for value in batch[:, 0].tolist()]
     # Where the ranks do not divide the points, a share may be padded or one point shorter.
     due = {EPOCHS * (len(data) // plan.ranks), EPOCHS * math.ceil(len(data) / plan.ranks)}
-    share = f"In {EPOCHS} epochs a rank's share of {len(data)} points is {max(due)}"
+    share = f"In {EPOCHS} epochs, each rank's share of {len(data)} points is {max(due)}"
     require(len(order) in due, f"{share}, not {len(order)}.")
     longest = max(len(batch) for batch in inputs)
     require(longest == plan.batch_size, f"A batch has {longest} points, not {plan.batch_size}.")

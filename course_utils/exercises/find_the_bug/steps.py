@@ -1,4 +1,4 @@
-"""Checks of lesson 90, faults in the optimizer's steps: rates, accumulation, clipping."""
+"""Checks of lesson 90, faults in the optimizer's steps: learning rates, accumulation, clipping."""
 
 import copy
 import math
@@ -40,7 +40,9 @@ HELD = (
     "A micro-batch goes through the model before the backward pass of the last one: "
     "the activations of both are held."
 )
-OTHER_ACCUMULATED_STEPS = "The weights are not those of one SGD step on each window's mean loss"
+OTHER_ACCUMULATED_STEPS = (
+    "The weights are not those of one SGD step for the mean loss of its micro-batches"
+)
 NO_ZERO_GRAD = "Gradients of earlier steps still count: zero_grad is missing."
 BEFORE_STEP = "the loss of its batch before the step"
 NAN = "The weights are nan: scaler.step(optimizer) skips a gradient that is not finite."
@@ -118,8 +120,8 @@ def _accumulate(
 ) -> list[float]:
     """The oracle, unless the step is another than the mean of the ``gradients``.
 
-    ``join(gradients, window)``: (micro-batches, P) of a window, which may be shorter, -> (P,).
-    Without ``zero_grad`` the joined gradients of all windows so far are added up.
+    ``join(gradients, window)``: (micro-batches, P) of one step, which may have fewer, -> (P,).
+    Without ``zero_grad`` the joined gradients of all steps so far are added up.
     """
     losses = []
     step = torch.zeros_like(flatten_parameters(model))
@@ -137,18 +139,18 @@ def _accumulate(
 
 # fmt: off
 WINDOW_FAULTS: Faults = (
-    ("Gradients are added, not averaged: the step is as many times too long as its window has "
+    ("Gradients are added, not averaged: the step is as many times too long as it has "
      "micro-batches.",
      partial(_accumulate, join=lambda gradients, window: gradients.sum(dim=0))),
-    ("The last window is divided as if it were full: count the micro-batches of each window.",
+    ("The last step is divided as if it were complete: count the micro-batches of each step.",
      partial(_accumulate, join=lambda gradients, window: gradients.sum(dim=0) / window)),
-    ("Only the last micro-batch of a window counts: zero_grad is called inside it.",
+    ("Only the last micro-batch of a step counts: zero_grad is called before each one.",
      partial(_accumulate, join=lambda gradients, window: gradients[-1])),
-    ("Of each window only the last micro-batch counts, and that is divided.",
+    ("Only the last micro-batch of each step counts, and that is divided.",
      partial(_accumulate, join=lambda gradients, window: gradients[-1] / len(gradients))),
-    ("The mean of a window is divided once more.",
+    ("The mean over a step is divided once more.",
      partial(_accumulate, join=lambda gradients, window: gradients.mean(dim=0) / len(gradients))),
-    ("The last window, which is not full, takes no step.",
+    ("If the last micro-batches are fewer than the others, no step is taken for them.",
      partial(_accumulate, join=lambda gradients, window:
              gradients.mean(dim=0) * (len(gradients) == window))),
     (NO_ZERO_GRAD,
@@ -209,10 +211,10 @@ def _check_accumulation(answer: Callable, count: int, size: int) -> None:
     found, learning_rates = record_learning_rates(answer, model, list(micro_batches), size, LR)
     require(max(sizes, default=MICRO_BATCH) == MICRO_BATCH, TOGETHER)
     require(not any(held), HELD)
-    windows = f"{count} micro-batches in windows of {size}"
+    windows = f"{count} micro-batches with {size} accumulation steps"
     due = math.ceil(count / size)
     taken = len(learning_rates)
-    require(taken <= due, f"{windows} are {due} steps, here {taken} are taken.")
+    require(taken <= due, f"{windows} give {due} optimizer steps, here {taken} are taken.")
     weights = flatten_parameters(model)
     right, losses = run(_accumulate)
     moved, due_move = ((end - flatten_parameters(start)).norm() for end in (weights, right))

@@ -1,7 +1,7 @@
 """The README's table of results, made from ``data/results``; ``course sync`` puts it there.
 
 What it shows of a lesson stands in the ``headline`` of its metadata, a list of
-``{"comparison": …, "arm": …}`` (the arm against the comparison's first one) and
+``{"comparison": …, "arm": …}`` (the variant against the comparison's first one) and
 ``{"claim": "its text"}``, each with a ``"label"`` where these names do not say enough.
 """
 
@@ -85,7 +85,7 @@ def _describe(headline: dict, result: LessonResult) -> tuple[str, str] | None:
         if "claim" in headline:
             return _describe_claim(headline, result.claims)
         return _describe_arm(headline, result.runs)
-    except (KeyError, ValueError):  # no such claim, comparison or arm, or no seed in common
+    except (KeyError, ValueError):  # no such claim, comparison or variant, or no seed in common
         return None
 
 

@@ -29,8 +29,8 @@ def _draw_comparison(name: str, runs: list[dict]) -> Markup:
     values = values_by_arm(runs, metric)
     seeds = len(next(iter(values.values())))
     if not seeds:
-        return Markup("<p>{}: no seed was trained in every arm</p>").format(name)
-    axis = plot_paired(values, metric, f"{name} · {seeds} seed(s)")
+        return Markup("<p>{}: no seed was trained in every variant</p>").format(name)
+    axis = plot_paired(values, metric, f"{name} · seeds: {seeds}")
     drawn = io.StringIO()
     figure = axis.get_figure(root=True)
     assert figure is not None  # for the type checker: the axis is drawn on one
@@ -58,7 +58,7 @@ def write_report(folder: Path) -> Path:
     from course_utils.plots import use_style
 
     use_style()
-    matplotlib.rcParams["text.parse_math"] = False  # an arm called $x$ is no formula
+    matplotlib.rcParams["text.parse_math"] = False  # a variant called $x$ is no formula
     matplotlib.rcParams["svg.hashsalt"] = "course"  # the same run gives the same bytes
     page = render_page(
         TEMPLATE,

@@ -85,7 +85,7 @@ def mentions(tree: ast.Module, name: str) -> bool:
 
 
 def find_strings(tree: ast.Module) -> set[str]:
-    """All string constants in the code, pieces of f-strings included."""
+    """All string constants in the code, parts of f-strings included."""
     constants = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
     return {value for value in constants if isinstance(value, str)}
 

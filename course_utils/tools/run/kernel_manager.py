@@ -1,4 +1,4 @@
-"""Start kernels that talk over Unix sockets (IPC) instead of TCP ports.
+"""Start kernels that communicate over Unix sockets (IPC) instead of TCP ports.
 
 Over TCP, Jupyter asks the system for five free ports, closes them, and the kernel opens them a
 moment later. In between, the system may give one of them to another process. (ipykernel opens one

@@ -80,7 +80,7 @@ class Plan:
     stop_after_s: float = math.inf  # no lesson is started later than this
 
     def config_of(self, lesson: Lesson) -> Config:
-        """The settings of one lesson: they differ in the data set, if nobody chose one."""
+        """The settings of one lesson: they differ in the data set, unless a person chose one."""
         if self.has_chosen_data or PROFILES[self.config.profile].dataset == "cifar10":
             return self.config
         return load_config(

@@ -1,4 +1,4 @@
-"""A kernel for cells that nobody has read: within limits, started anew when one took it down.
+"""A kernel for cells of unknown content: within limits, started anew when one took it down.
 
 Limits against accidents, not a sandbox: cells run with the rights of whoever starts the kernel.
 """
@@ -144,7 +144,7 @@ class LimitedKernel:
         value = make_printable(" ".join(reply.get("evalue", "").split()))
         value = value if len(value) <= SHOWN else f"{value[:SHOWN]} …"
         if name == "StdinNotImplementedError":
-            return "It asks for input, and here nobody answers."
+            return "It asks for input, and here is no person to answer."
         if name == "CheckFailed":
             return value or "The check failed, and says no more."
         if name == "MemoryError" or "DefaultCPUAllocator" in value:

@@ -30,7 +30,7 @@ def make_options(port: int, browser: bool) -> dict[str, object]:
         "--ServerApp.tornado_settings": {"static_custom_path": [str(SETTINGS / "custom")]},
         "--LabApp.custom_css": True,
         "--LabApp.default_url": "/lab/tree/00_start_here.ipynb",
-        "--LabApp.news_url": None,  # the lab calls nobody
+        "--LabApp.news_url": None,  # the lab makes no calls to other machines
         "--LabApp.check_for_updates_class": f"{ANNOUNCEMENTS}.NeverCheckForUpdate",
         "--ServerApp.allow_root": hasattr(os, "geteuid") and os.geteuid() == 0,  # containers
     }

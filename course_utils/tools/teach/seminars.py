@@ -35,7 +35,7 @@ CODE_LINES_PER_MIN = 10
 SLACK = 0.15  # of a seminar: questions from the room, a projector that does not start
 QUESTION_MIN = 2  # everybody makes a prediction
 CARD_MIN = 1  # the code of a recipe card is shown, and read at home
-SET_UP_MIN = 0.5  # of imports and parameters nobody talks; the slides do not show them
+SET_UP_MIN = 0.5  # imports and parameters are not explained; the slides do not show them
 IMPORTANCE = (
     "Title",
     "Question",

@@ -82,7 +82,7 @@ def _write_index(lessons: Sequence[Lesson], cards: Sequence[Card], pages: Sequen
     tree = "\n".join(x.name for x in lessons)
     return f"""# Training neural networks effectively
 
-Every technique is written in a few lines and **proved** equal to the library that keeps it; every
+Every technique is written in a few lines and **checked** to equal the library that keeps it; every
 claim is **measured** over paired seeds, with a 95 % interval. All of it runs offline on two CPU
 cores. Start with [00 · Start here](00_start_here.ipynb); words you do not know are in the
 [glossary](glossary.md); what was claimed and measured is [in one table](claims.md).

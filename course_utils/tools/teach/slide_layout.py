@@ -89,7 +89,7 @@ def _measure(cell: nbformat.NotebookNode) -> int:
 
 
 def _split_source(source: str) -> list[str]:
-    """Code in pieces that fit on a slide, if possible between two statements."""
+    """Code in parts that fit on a slide, if possible between two statements."""
     lines = source.splitlines()
     if len(lines) <= MAX_CODE_LINES:
         return [source]
@@ -121,7 +121,7 @@ def _split_text(cell: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
 
 
 def _split_output(output: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
-    """Printed text in pieces that fit on a slide; anything else as it is."""
+    """Printed text in parts that fit on a slide; anything else as it is."""
     lines = str(output.get("text", "")).splitlines(keepends=True)
     if len(lines) <= MAX_CODE_LINES:
         return [output]
@@ -141,7 +141,7 @@ def _copy(cell: nbformat.NotebookNode, part: str, **changes: object) -> nbformat
 
 
 def _split_code(cell: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
-    """A code cell as cells of its own for pieces of its source, and for its outputs."""
+    """A code cell as cells of its own for parts of its source, and for its outputs."""
     parts = []
     if not _hides_input(cell):
         sources = _split_source(cell.source)

@@ -45,7 +45,7 @@ def _join_bare_headings(pieces: list[str]) -> list[str]:
 
 
 def _split_text(source: str, section: str) -> list[str]:
-    """The pieces of a markdown cell that begins in this section, each with one heading at most.
+    """The parts of a markdown cell that begins in this section, each with one heading at most.
 
     Hints and worked answers are left out; the answers of a prediction are not.
     """
@@ -61,7 +61,7 @@ def _split_text(source: str, section: str) -> list[str]:
 
 
 def _choose_slides(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
-    """The notebook's cells in pieces, each with its slide type and its cell's number, from 0."""
+    """The notebook's cells in parts, each with its slide type and its cell's number, from 0."""
     parts: list[nbformat.NotebookNode] = []
     shown = False
     section = ""

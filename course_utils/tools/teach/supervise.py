@@ -151,7 +151,7 @@ def main() -> None:
     try:
         notebook = nbformat.from_dict(entry["notebook"])
         check_notebook(notebook, parse_lesson(entry["lesson"]), Limits(**entry["limits"]), keep)
-    except Exception as error:  # nobody sees what this process prints
+    except Exception as error:  # what this process prints is not shown
         known = isinstance(error, CourseError)
         problem = str(error) if known else f"{type(error).__name__}: {error}"
         write_atomically(work / FAILED, json.dumps({"problem": problem}))

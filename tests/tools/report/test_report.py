@@ -97,7 +97,7 @@ def test_a_comparison_that_stopped_in_the_middle_is_drawn_from_its_full_seeds(tm
     assert text.count("<svg") == 2
     course["lessons"][0]["runs"] = [runs[0], runs[3]]  # no seed in both arms
     (tmp_path / "course.json").write_text(json.dumps(course))
-    assert "no seed was trained in every arm" in write_report(tmp_path).read_text()
+    assert "no seed was trained in every variant" in write_report(tmp_path).read_text()
 
 
 def test_a_training_without_validation_is_listed(tmp_path):
