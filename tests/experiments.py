@@ -15,7 +15,7 @@ MEAN_ALONE = "stats.t.interval(0.95, 3, changed.mean(), stats.sem(changed))"
 
 BODIES = (
     ("pass", "Return four things"),
-    ("return baseline, changed, found.high, found.low", "exchanged"),
+    ("return baseline, changed, found.high, found.low", "swapped"),
     ("return baseline, changed, -found.high, -found.low", "sign"),
     ("return baseline, changed, 100 * found.low, 100 * found.high", "in points"),
     (f"return baseline, changed, *{MEAN_ALONE}", "changed accuracies alone"),

@@ -1,4 +1,4 @@
-"""What the checks of ☆ experiments share: the interval is computed again from the accuracies."""
+"""What the checks of ☆ experiments share: the interval is recomputed from the accuracies."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def make_tiny_experiment() -> tuple[Config, ImageData]:
 
 
 def judge_experiment(found: Any) -> PairedDifference:
-    """What a student's experiment found, computed again; prints its verdict.
+    """Recompute what a student's experiment found, and print its verdict.
 
     Args:
         found: ``(baseline, changed, low, high)``: one accuracy in [0, 1] per seed of each variant,
@@ -80,7 +80,7 @@ def _find_edges(baseline: np.ndarray, changed: np.ndarray) -> tuple[float, float
 
 
 EDGE_FAULTS: Faults = (
-    ("The edges are exchanged: low comes first.", lambda b, c: _find_edges(b, c)[::-1]),
+    ("The edges are swapped: low comes first.", lambda b, c: _find_edges(b, c)[::-1]),
     (
         "The sign is turned round: a difference is changed minus baseline.",
         lambda b, c: _find_edges(c, b),
