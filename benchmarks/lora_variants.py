@@ -6,12 +6,17 @@ learning rate on five other seeds, and what it costs is measured. In two process
 each. About twenty minutes on two slow cores:
 
     .venv/bin/python benchmarks/lora_variants.py --save lora_variants_2cores
+
+With ``--batch-norm`` it does the same for variants that tell what freezing BatchNorm costs, in
+about five minutes:
+
+    .venv/bin/python benchmarks/lora_variants.py --batch-norm --save lora_batch_norm_2cores
 """
 
 import multiprocessing
 import os
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, ProcessPoolExecutor
 from functools import partial
 from typing import Annotated
@@ -22,6 +27,7 @@ import torch.nn.functional as F
 import typer
 from peft import LoraConfig, get_peft_model
 from timm.layers import FrozenBatchNormAct2d
+from timm.utils.model import freeze_batch_norm_2d
 from torch import Tensor, nn
 from torchvision.ops import FrozenBatchNorm2d
 
@@ -85,6 +91,30 @@ def add_bottlenecks(model: nn.Module, width: int) -> nn.Module:
     return model
 
 
+def train_same_layers(model: nn.Module) -> nn.Module:
+    """Train in full what gets adapters: the stages and the head, with frozen BatchNorm."""
+    return freeze_batch_norm_2d(freeze_before(model, "layer1"))
+
+
+def list_norms(model: nn.Module) -> list[str]:
+    return [name for name, module in model.named_modules() if isinstance(module, nn.BatchNorm2d)]
+
+
+def train_norms(model: nn.Module) -> nn.Module:
+    """Train every BatchNorm, its running statistics too, and the head."""
+    model.requires_grad_(False)
+    for name in ("fc", *list_norms(model)):
+        model.get_submodule(name).requires_grad_(True)
+    return model
+
+
+def with_lora_and_norms(model: nn.Module, rank: int) -> nn.Module:
+    """Adapters in the stages, and every BatchNorm and the head trained as a whole."""
+    settings = {"r": rank, "lora_alpha": ALPHA, "target_modules": PATTERN}
+    whole = ["fc", *list_norms(model)]
+    return get_peft_model(model, LoraConfig(**settings, modules_to_save=whole))
+
+
 CHANGES: dict[str, Callable[[nn.Module], nn.Module]] = {
     "full fine-tuning": partial(freeze_before, first_trained="stem"),
     "linear probe": partial(freeze_before, first_trained="fc"),
@@ -95,6 +125,9 @@ CHANGES: dict[str, Callable[[nn.Module], nn.Module]] = {
     "DoRA, rank 4": partial(with_lora, rank=4, dora=True),
     "BitFit": train_biases,
     "bottleneck adapters": partial(add_bottlenecks, width=20),
+    "same layers, BatchNorm frozen": train_same_layers,
+    "BatchNorm and head": train_norms,
+    "LoRA, rank 4, and BatchNorm": partial(with_lora_and_norms, rank=4),
 }
 RANKS = [f"LoRA, rank {rank}" for rank in (1, 4, 16)]
 ON_PHOTOS = {
@@ -117,6 +150,18 @@ ON_DRAWINGS = {
     "bottleneck adapters": (4e-3, 8e-3, 1.6e-2, 3.2e-2),
 }
 SEARCHED = {"photos": ON_PHOTOS, "shapes": ON_DRAWINGS}
+BATCH_NORM = {
+    "photos": {
+        "same layers, BatchNorm frozen": (2.5e-4, 5e-4, 1e-3, 2e-3),
+        "BatchNorm and head": (1e-3, 2e-3, 5e-3, 1e-2),
+        "LoRA, rank 4, and BatchNorm": (1e-3, 2e-3, 4e-3, 8e-3),
+    },
+    "shapes": {
+        "same layers, BatchNorm frozen": (5e-4, 1e-3, 2e-3, 4e-3),
+        "BatchNorm and head": (5e-3, 1e-2, 2e-2, 4e-2),
+        "LoRA, rank 4, and BatchNorm": (2e-3, 4e-3, 8e-3, 1.6e-2),
+    },
+}
 
 
 def plan(variant: str, lr: float) -> dict:
@@ -167,15 +212,15 @@ def choose_best(rows: list[dict]) -> list[tuple[str, float]]:
     return [(variant, row["lr"]) for variant, row in best.items()]
 
 
-def measure_costs(data: ImageData) -> list[dict]:
+def measure_costs(data: ImageData, variants: Iterable[str]) -> list[dict]:
     """Parameters, bytes saved for the backward pass, and time of a step, for each variant.
 
     The time is a ratio to full fine-tuning's in the same round, and the median over the rounds.
     """
     images, targets = next(iter(data.train_loader(seed=0)))
     models = {
-        variant: change(create_model("convnet_small", data.num_classes, pretrained=True))
-        for variant, change in CHANGES.items()
+        variant: CHANGES[variant](create_model("convnet_small", data.num_classes, pretrained=True))
+        for variant in dict.fromkeys(("full fine-tuning", *variants))
     }
     rounds = [
         {variant: measure_step(model, images, targets) for variant, model in models.items()}
@@ -196,23 +241,27 @@ def measure_costs(data: ImageData) -> list[dict]:
     return rows
 
 
-def main(save: Annotated[str, typer.Option(help="name of a file in data/results")] = "") -> None:
+def main(
+    batch_norm: Annotated[bool, typer.Option(help="the variants about BatchNorm instead")] = False,
+    save: Annotated[str, typer.Option(help="name of a file in data/results")] = "",
+) -> None:
     """Print accuracies at every learning rate, those at the best one, and what variants cost."""
     os.environ["OMP_NUM_THREADS"] = "1"  # of the processes below
+    plans = BATCH_NORM if batch_norm else SEARCHED
     searched, reported = [], []
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for dataset, learning_rates in SEARCHED.items():
+        for dataset, learning_rates in plans.items():
             cells = [(variant, lr) for variant, rates in learning_rates.items() for lr in rates]
             found = train_all(dataset, cells, SEARCH_SEEDS, pool)
             searched += found
             reported += train_all(dataset, choose_best(found), SEEDS, pool)
     torch.set_num_threads(os.cpu_count() or 1)
-    costs = measure_costs(load_data(load_config("quick", dataset="photos")))
+    costs = measure_costs(load_data(load_config("quick", dataset="photos")), plans["photos"])
     print(pd.DataFrame(costs).to_string(index=False))
     if save:
         keep(
             save,
-            "benchmarks/lora_variants.py",
+            "benchmarks/lora_variants.py" + " --batch-norm" * batch_norm,
             search_seeds=list(SEARCH_SEEDS),
             rows=searched,
             seeds=list(SEEDS),
