@@ -68,7 +68,7 @@ class _PlantedTrainings:
         if has_lora:
             own = rng.normal(0, 1, len(seeds))
             own -= own.mean()
-            points = points + self.mean + self.spread * own / max(np.std(own), 1e-9)
+            points = points + self.mean + self.spread * own / (float(own.std()) or 1.0)
         return points / 100
 
 
@@ -97,6 +97,11 @@ def _unpaired_interval(full: np.ndarray, lora: np.ndarray) -> tuple[float, float
 
 def _reversed_interval(full: np.ndarray, lora: np.ndarray) -> tuple[float, float]:
     return _paired_interval(lora, full)
+
+
+def _interval_in_units(full: np.ndarray, lora: np.ndarray) -> tuple[float, float]:
+    low, high = _paired_interval(full, lora)
+    return low / 100, high / 100
 
 
 def _judge(low: float, high: float) -> str:
@@ -137,7 +142,7 @@ INTERVAL_FAULTS: tuple[tuple[str, Rule], ...] = (
     ("The interval is one standard error wide: a 95 % interval is wider.",
      partial(_wrong_interval, factor=1.0)),
     ("The interval is in units of 1, not in points: multiply by 100.",
-     lambda full, lora: tuple(end / 100 for end in _paired_interval(full, lora))),
+     _interval_in_units),
 )  # fmt: skip
 VERDICT_FAULTS: Faults = (
     ("equivalent needs the whole interval within ±1 point",
