@@ -4,13 +4,16 @@ import ast
 import copy
 
 import nbformat
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from course_utils.measure.memory import count_parameters
+from course_utils.measure.paired import paired_difference
 from course_utils.models.create import create_model
+from course_utils.results import RESULTS, read_file
 from tests.conftest import ROOT
 
 PATTERN = r"layer\d\..*(conv\d?|downsample\.0)"
@@ -121,3 +124,52 @@ def test_a_variant_starts_as_the_network_and_trains_what_it_says(
     changed = change(lesson, copy.deepcopy(network)).eval()
     torch.testing.assert_close(changed(images), expected, atol=1e-3, rtol=1e-4)
     assert count_parameters(changed, trainable=True) == added + head
+
+
+# ---- The text of the lesson against the results that it reads.
+
+
+@pytest.fixture(scope="module")
+def stored():
+    return read_file(RESULTS / "lora_variants_2cores.json")
+
+
+@pytest.fixture(scope="module")
+def best(stored):
+    """The best learning rate of each data set and variant, by its mean accuracy."""
+    found = {}
+    for row in sorted(stored["rows"], key=lambda row: np.mean(row["val_accuracy"])):
+        found[row["dataset"], row["variant"]] = row["lr"]
+    return found
+
+
+RANKS = [f"LoRA, rank {rank}" for rank in (1, 4, 16)]
+
+
+def test_one_learning_rate_serves_all_ranks_if_the_update_is_divided(best):
+    for dataset in ("photos", "shapes"):
+        rates = [best[dataset, rank] for rank in RANKS]
+        assert max(rates) <= 2 * min(rates)
+    assert best["photos", "LoRA, rank 16, α not divided"] <= best["photos", RANKS[2]] / 4
+
+
+def test_lora_needs_the_learning_rates_that_the_text_says(best):
+    on_photos = {best["photos", rank] / best["photos", "full fine-tuning"] for rank in RANKS}
+    assert on_photos == {4, 8}
+    assert {best["shapes", rank] for rank in RANKS} == {best["shapes", "full fine-tuning"]}
+
+
+def test_what_the_text_says_of_the_variants(stored):
+    accuracies = {(x["dataset"], x["variant"]): x["val_accuracy"] for x in stored["variants"]}
+    full = accuracies["photos", "full fine-tuning"]
+    assert paired_difference(full, accuracies["photos", "BitFit"]).low > 0
+    costs = {row["variant"]: row for row in stored["costs"]}
+    saved = {name: row["saved_bytes"] for name, row in costs.items()}
+    assert saved["DoRA, rank 4"] > saved["full fine-tuning"]
+    assert 0.4 < saved["bottleneck adapters"] / saved["full fine-tuning"] < 0.5
+    few = [name for name in costs if name not in ("linear probe", "full fine-tuning")]
+    assert min(few, key=lambda name: costs[name]["trained"]) == "BitFit"
+
+
+def test_reported_seeds_are_not_those_of_the_search(stored):
+    assert not set(stored["seeds"]) & set(stored["search_seeds"])
