@@ -3,17 +3,230 @@
 import copy
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from peft import LoraConfig, get_peft_model
+from scipy import stats
 from torch import Tensor, nn
 
 from course_utils.exercises.checking import Faults, checks_exercise, diagnose, fail, require
+from course_utils.measure.paired import paired_difference
 from course_utils.models.create import create_model
 
-__all__ = ["check_adapt", "check_adapter", "check_lora_forward"]
+__all__ = ["check_adapt", "check_adapter", "check_lora_experiment", "check_lora_forward"]
+
+# What the planted trainings give: mean difference and spread of LoRA minus full fine-tuning, in
+# points, for each verdict.
+CASES = {
+    "helps": (6.0, 1.0),
+    "hurts": (-6.0, 1.0),
+    "equivalent": (0.0, 0.1),
+    "inconclusive": (1.0, 4.0),
+}
+KEYS = {"full", "lora", "low", "high", "verdict"}
+
+
+class _Training(NamedTuple):
+    """What one call of `_PlantedTrainings` was asked for, and what it gave."""
+
+    trained: int  # parameters with gradients
+    whole: int  # all parameters before the model seam
+    has_lora: bool
+    seeds: tuple[int, ...]
+    accuracies: np.ndarray  # one per seed, in [0, 1]
+
+
+class _PlantedTrainings:
+    """In place of trainings: accuracies that are known, and a record of what was asked for.
+
+    It is called as ``train(options, seeds)``, and makes the model to see what would be trained.
+    """
+
+    def __init__(self, case: str):
+        self.mean, self.spread = CASES[case]
+        self.calls: list[_Training] = []
+
+    def __call__(self, options: Mapping, seeds: Sequence[int]) -> np.ndarray:
+        model = create_model("convnet_small", num_classes=7)
+        whole = sum(p.numel() for p in model.parameters())
+        model = (options.get("model_transform") or nn.Identity())(model)
+        trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        count = sum(p.numel() for p in trained.values())
+        has_lora = any(".lora_" in name for name in trained)
+        accuracies = self._draw(seeds, has_lora)
+        self.calls.append(_Training(count, whole, has_lora, tuple(seeds), accuracies))
+        return accuracies.copy()
+
+    def _draw(self, seeds: Sequence[int], has_lora: bool) -> np.ndarray:
+        """The accuracies: seeds differ by what both variants share, LoRA by the planted effect."""
+        rng = np.random.default_rng(17)
+        points = 60 + rng.normal(0, 5, len(seeds))
+        if has_lora:
+            own = rng.normal(0, 1, len(seeds))
+            own -= own.mean()
+            points = points + self.mean + self.spread * own / (float(own.std()) or 1.0)
+        return points / 100
+
+
+Rule = Callable[[np.ndarray, np.ndarray], tuple[float, float]]
+
+
+def _paired_interval(full: np.ndarray, lora: np.ndarray) -> tuple[float, float]:
+    found = paired_difference(full, lora)
+    return 100 * found.low, 100 * found.high
+
+
+def _wrong_interval(
+    full: np.ndarray, lora: np.ndarray, factor: float = 0, ddof: int = 1, n: int = 0
+) -> tuple[float, float]:
+    """The paired interval with one thing changed: its factor, its spread or the number of seeds."""
+    difference = 100 * (lora - full)
+    factor = factor or stats.t.ppf(0.975, len(difference) - 1)
+    half = factor * difference.std(ddof=ddof) / math.sqrt(n or len(difference))
+    return difference.mean() - half, difference.mean() + half
+
+
+def _unpaired_interval(full: np.ndarray, lora: np.ndarray) -> tuple[float, float]:
+    found = stats.ttest_ind(lora, full, equal_var=False).confidence_interval(0.95)
+    return 100 * found.low, 100 * found.high
+
+
+def _reversed_interval(full: np.ndarray, lora: np.ndarray) -> tuple[float, float]:
+    return _paired_interval(lora, full)
+
+
+def _interval_in_units(full: np.ndarray, lora: np.ndarray) -> tuple[float, float]:
+    low, high = _paired_interval(full, lora)
+    return low / 100, high / 100
+
+
+def _judge(low: float, high: float) -> str:
+    if low >= -1 and high <= 1:
+        return "equivalent"
+    if low > 0:
+        return "helps"
+    return "hurts" if high < 0 else "inconclusive"
+
+
+def _run_experiment(
+    train: Callable,
+    rule: Rule = _paired_interval,
+    judge: Callable[[float, float], str] = _judge,
+    seeds: Sequence[int] = (0, 1, 2, 3),
+) -> dict:
+    """A right answer, unless the interval or the verdict is found by another rule."""
+
+    def adapt(model: nn.Module) -> nn.Module:
+        settings: dict = {"r": 2, "target_modules": r"layer\d\..*conv\d"}
+        return get_peft_model(model, LoraConfig(**settings, modules_to_save=["fc"]))
+
+    full = train({"pretrained": True}, seeds)
+    lora = train({"pretrained": True, "model_transform": adapt}, seeds)
+    low, high = rule(full, lora)
+    return {"full": full, "lora": lora, "low": low, "high": high, "verdict": judge(low, high)}
+
+
+INTERVAL_FAULTS: tuple[tuple[str, Rule], ...] = (
+    ("The interval has the wrong sign: it is of LoRA minus full fine-tuning.", _reversed_interval),
+    ("The interval is unpaired: take the differences seed by seed first.", _unpaired_interval),
+    ("The interval uses 1.96; with so few seeds take the t distribution, or paired_difference.",
+     partial(_wrong_interval, factor=1.96)),
+    ("The interval takes the standard deviation with ddof=0: few seeds need ddof=1.",
+     partial(_wrong_interval, ddof=0)),
+    ("The interval is not divided by √n: it is about the mean difference, not about one seed.",
+     partial(_wrong_interval, n=1)),
+    ("The interval is one standard error wide: a 95 % interval is wider.",
+     partial(_wrong_interval, factor=1.0)),
+    ("The interval is in units of 1, not in points: multiply by 100.",
+     _interval_in_units),
+)  # fmt: skip
+VERDICT_FAULTS: Faults = (
+    ("equivalent needs the whole interval within ±1 point",
+     partial(_run_experiment, judge=lambda low, high: "equivalent" if low < 0 < high
+             else _judge(low, high))),
+    ("an interval within ±1 point is equivalent",
+     partial(_run_experiment, judge=lambda low, high: "inconclusive" if low < 0 < high
+             else _judge(low, high))),
+    ("LoRA helps where its interval lies above 0",
+     partial(_run_experiment, judge=lambda low, high: {"helps": "hurts", "hurts": "helps"}.get(
+         _judge(low, high), _judge(low, high)))),
+)  # fmt: skip
+EXPERIMENT_FAULTS: Faults = (
+    *((sentence, partial(_run_experiment, rule=rule)) for sentence, rule in INTERVAL_FAULTS),
+    *VERDICT_FAULTS,
+)
+
+
+@checks_exercise(faults=EXPERIMENT_FAULTS)
+def check_lora_experiment(answer: Callable) -> None:
+    """``answer(train) -> dict``: paired accuracies, their interval in points, the verdict.
+
+    The trainings are planted, so that the check takes a second and knows every accuracy.
+    """
+    for case in CASES:
+        train = _PlantedTrainings(case)
+        found = answer(train)
+        require(isinstance(found, dict), "Return a dictionary: is there a return?")
+        missing = sorted(KEYS - found.keys())
+        require(not missing, f"The dictionary lacks {', '.join(missing)}.")
+        full, lora = _check_trainings(train, found)
+        expected = _paired_interval(full, lora)
+        diagnose(
+            [found["low"], found["high"]],
+            lambda rule: rule(full, lora),  # noqa: B023
+            _paired_interval,
+            INTERVAL_FAULTS,
+            "low and high are not the 95 % interval of the accuracies that you return: that is "
+            f"{expected[0]:+.2f} to {expected[1]:+.2f} points.",
+        )
+        _check_verdict(found["verdict"], *expected)
+
+
+def _check_trainings(train: _PlantedTrainings, found: Mapping) -> tuple[np.ndarray, np.ndarray]:
+    """The accuracies ``full`` and ``lora`` as they were trained, over the same seeds."""
+    require(train.calls, "Nothing was trained: call train(options, seeds) for both variants.")
+    whole = [x for x in train.calls if x.trained == x.whole and not x.has_lora]
+    adapters = [x for x in train.calls if x.has_lora]
+    require(whole, "No training changes all parameters: full fine-tuning has no model_transform.")
+    require(adapters, "No training has LoRA's adapters: give train a model_transform.")
+    few = [x for x in adapters if x.trained <= 0.5 * x.whole]
+    require(few, "The LoRA variant trains more than half of the parameters.")
+    full = _find_training(found["full"], whole, "full")
+    lora = _find_training(found["lora"], few, "lora")
+    seeds = full.seeds
+    require(seeds == lora.seeds, f"full has the seeds {seeds}, lora {lora.seeds}: pair them.")
+    require(len(set(seeds)) == len(seeds), "A seed is there twice: its accuracy counts twice.")
+    require(len(seeds) >= 3, "An interval needs three seeds or more.")
+    return full.accuracies, lora.accuracies
+
+
+def _find_training(values: object, calls: Sequence[_Training], name: str) -> _Training:
+    """The training that gave these accuracies."""
+    given = np.asarray(values, dtype=float)
+    same = [x for x in calls if given.shape == x.accuracies.shape]
+    same = [x for x in same if np.allclose(given, x.accuracies, atol=1e-9)]
+    require(same, f"{name} does not hold the accuracies of its training, one per seed in [0, 1].")
+    return same[0]
+
+
+def _check_verdict(verdict: object, low: float, high: float) -> None:
+    expected = _judge(low, high)
+    interval = f"{low:+.2f} to {high:+.2f} points"
+    reasons = {
+        "helps": "LoRA helps where its interval lies above 0",
+        "hurts": "LoRA hurts where its interval lies below 0",
+        "equivalent": "an interval within ±1 point is equivalent",
+        "inconclusive": "equivalent needs the whole interval within ±1 point, "
+        "and this one contains 0",
+    }
+    require(
+        verdict == expected,
+        f"The interval {interval} is {expected}, not {verdict}: {reasons[expected]}.",
+    )
 
 
 def _forward(

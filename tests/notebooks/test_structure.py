@@ -28,7 +28,6 @@ HEADINGS = [
     "Recap and sources",
 ]
 WITHOUT_RECIPE = {  # lessons that are not redone yet: the set shrinks with each that is
-    "03_lora",
     "04_warmup_cosine",
     "05_mixup",
     "06_label_smoothing",

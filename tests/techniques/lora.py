@@ -1,6 +1,13 @@
 """LoRA: adapters in the convolutions of the last stage, and a new head."""
 
-from peft import LoraConfig, get_peft_model
+import copy
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from peft import LoraConfig, PeftModel, get_peft_model
+from torch import nn
+from torch.nn.utils import parametrize
 
 from course_utils.models.freeze import freeze_before
 
@@ -24,6 +31,100 @@ def invariant(record):
 
 
 FAULTS = [("model_transform", lora_without_freezing)]
+
+
+# The lesson's recipe cards: each gets the names that the card defined.
+def make_tiny():
+    """A convolution, a linear layer and a head, and a batch of images."""
+    layers = (
+        nn.Conv2d(3, 5, 3, stride=2, padding=1),
+        nn.Flatten(),
+        nn.Linear(80, 6),
+        nn.Linear(6, 4),
+    )
+    return nn.Sequential(*layers), torch.randn(7, 3, 8, 8)
+
+
+def adapt_by_peft(model, pairs, **settings):
+    """peft's adapters on a copy of ``model``, with A and B of ``pairs`` (name to two matrices)."""
+    library = get_peft_model(copy.deepcopy(model), LoraConfig(**settings))
+    for name, (a, b) in pairs.items():
+        layer = library.base_model.model.get_submodule(name)
+        down, up = layer.lora_A["default"].weight, layer.lora_B["default"].weight
+        down.data.copy_(a.view_as(down))
+        up.data.copy_(b.view_as(up))
+    return library
+
+
+def check_pytorch_card(card):
+    """Its update is peft's on both kinds of layers, starts at zero, and merges into the weight."""
+    model, images = make_tiny()
+    start = model(images)
+    original = copy.deepcopy(model)
+    pairs = {}
+    for name in ("0", "2"):
+        layer = model.get_submodule(name)
+        lora = card["LoRA"](layer.weight, rank=2, alpha=6)
+        parametrize.register_parametrization(layer, "weight", lora)
+        pairs[name] = lora.A.data, lora.B.data
+    torch.testing.assert_close(model(images), start)
+    for a, b in pairs.values():
+        assert a.abs().sum() > 0
+        nn.init.normal_(b)
+    library = adapt_by_peft(original, pairs, r=2, lora_alpha=6, target_modules=["0", "2"])
+    expected = library(images)
+    torch.testing.assert_close(model(images), expected, atol=1e-4, rtol=1e-4)
+    for name in pairs:
+        parametrize.remove_parametrizations(model.get_submodule(name), "weight")
+    torch.testing.assert_close(model(images), expected, atol=1e-4, rtol=1e-4)
+
+    weight = torch.zeros(3, 4)
+    assert card["LoRA"](weight).scale == 16 / 8
+    assert card["LoRA"](weight).A.shape == (8, 4)
+    head = {name for name in card["adapter"] if name.startswith("2.")}
+    assert head == {"2.weight", "2.bias"}, "the head is trained as a whole"
+    adapters = {name.rpartition(".")[2] for name in card["adapter"].keys() - head}
+    assert adapters == {"A", "B"}, "and beside it nothing but A and B"
+    (group,) = card["optimizer"].param_groups
+    assert len(group["params"]) == len(card["adapter"])
+    assert torch.load("adapter.pt").keys() == card["adapter"].keys()
+    assert not parametrize.is_parametrized(card["model"][0]), "merged"
+
+
+def check_lightning_card(card):
+    """Its module is peft's model, and its optimizer has the trained parameters alone."""
+    model, images = make_tiny()
+    settings = {"r": 2, "lora_alpha": 6, "target_modules": ["0", "2"], "modules_to_save": ["3"]}
+    lit = card["LitLoRA"](copy.deepcopy(model), lr=0.25, **settings)
+    pairs = {
+        name: (torch.randn(2, k), torch.randn(d, 2)) for name, d, k in (("0", 5, 27), ("2", 6, 80))
+    }
+    for name, (a, b) in pairs.items():
+        layer = lit.model.base_model.model.get_submodule(name)
+        layer.lora_A["default"].weight.data.copy_(a.view_as(layer.lora_A["default"].weight))
+        layer.lora_B["default"].weight.data.copy_(b.view_as(layer.lora_B["default"].weight))
+    library = adapt_by_peft(model, pairs, **settings)
+    targets = torch.randint(4, (7,))
+    expected = F.cross_entropy(library(images), targets)
+    torch.testing.assert_close(lit.training_step((images, targets), 0), expected)
+    (group,) = lit.configure_optimizers().param_groups
+    assert group["lr"] == 0.25
+    trained = {id(p) for p in lit.parameters() if p.requires_grad}
+    assert {id(p) for p in group["params"]} == trained
+    assert sum(p.numel() for p in group["params"]) == 2 * (5 + 27 + 6 + 80) + 4 * 7
+
+    config = card["lit"].model.peft_config["default"]
+    assert (config.r, config.lora_alpha) == (8, 16)
+    assert card["lit"].lr == 1e-3
+    file = Path("adapter") / "adapter_model.safetensors"
+    assert file.stat().st_size < 0.5 * sum(p.nbytes for p in card["vit"].parameters())
+    trained = card["lit"].model.eval()
+    batch = torch.randn(2, *card["data"][0][0].shape)
+    with torch.no_grad():
+        expected = trained(batch)
+        base = copy.deepcopy(trained).unload()  # the network without adapters
+        loaded = PeftModel.from_pretrained(base, "adapter").eval()
+        torch.testing.assert_close(loaded(batch), expected)
 
 
 # Planted answers of the lesson's exercises.
@@ -83,7 +184,50 @@ def _adapt(first="freeze_before(model, 'fc')", target=STAGES, save=", modules_to
     return ADAPT.format(first=first, target=target, save=save)
 
 
+EXPERIMENT = """
+def lora_experiment(train):
+    def adapt(model):
+        {first}
+        settings = {{"r": {rank}, "lora_alpha": 8, "target_modules": r"layer\\d\\..*conv\\d?"}}
+        return get_peft_model(model, LoraConfig(**settings, modules_to_save=["fc"]))
+
+    options = {{"pretrained": True}}
+    full = train(options, {seeds})
+    lora = train(options | {{"model_transform": adapt}}, {other_seeds})
+    {between}
+    found = paired_difference(full, lora)
+    low, high, verdict = 100 * found.low, 100 * found.high, found.verdict()
+    {after}
+    return {{"full": full, "lora": lora, "low": low, "high": high, "verdict": verdict}}
+"""
+
+
+def _experiment(**changed: str) -> str:
+    first = {"first": "model = freeze_before(model, 'fc')", "rank": "8"}
+    rest = {"seeds": "(0, 1, 2)", "other_seeds": "(0, 1, 2)", "between": "", "after": ""}
+    return EXPERIMENT.format(**first | rest | changed)
+
+
 WRONG_ANSWERS = {
+    "lora_experiment": [
+        (_experiment(after="low, high = -0.5, 0.5"), "not the 95 % interval of the accuracies"),
+        (_experiment(after="low, high = high, low"), "not the 95 % interval of the accuracies"),
+        (_experiment(after="verdict = 'equivalent'"), "is helps, not equivalent"),
+        (_experiment(after="full = [0.6, 0.61, 0.62]"), "full does not hold the accuracies"),
+        (_experiment(after="lora = 100 * lora"), "lora does not hold the accuracies"),
+        (_experiment(other_seeds="(3, 4, 5)"), "pair them"),
+        (_experiment(seeds="(0, 0, 1)", other_seeds="(0, 0, 1)"), "A seed is there twice"),
+        (_experiment(seeds="(0, 1)", other_seeds="(0, 1)"), "three seeds or more"),
+        (_experiment(first="return freeze_before(model, 'fc')"), "No training has LoRA"),
+        (_experiment(rank="300"), "more than half of the parameters"),
+        (_experiment().replace("train(options, (0, 1, 2))",
+                               "train({'model_transform': lambda m: freeze_before(m, 'fc')}, "
+                               "(0, 1, 2))"), "No training changes all parameters"),
+        (_experiment(after="return full, lora"), "Return a dictionary"),
+        (_experiment(after="return {'full': full, 'lora': lora}"), "lacks high, low, verdict"),
+        ("def lora_experiment(train):\n    return {'full': [0.6], 'lora': [0.6], 'low': 0, "
+         "'high': 0, 'verdict': 'equivalent'}", "Nothing was trained"),
+    ],
     "lora_forward": [
         # The check knows these too; a second source shows that each sentence is about its fault.
         (_forward("x @ weight.T + alpha / A.shape[1] * x @ A.T @ B.T"), "the input's size"),
@@ -152,6 +296,49 @@ WRONG_ANSWERS = {
 }  # fmt: skip
 
 OTHER_RIGHT_ANSWERS = {
+    "lora_experiment": [
+        # the interval and the verdict by hand
+        """
+def lora_experiment(train):
+    def adapt(model):
+        config = LoraConfig(r=2, target_modules=r"layer4\\..*conv\\d?", modules_to_save=["fc"])
+        return get_peft_model(model, config)
+
+    from scipy import stats
+
+    result = {"full": train({}, [5, 3, 8, 1, 2])}
+    result["lora"] = train({"model_transform": adapt}, [5, 3, 8, 1, 2])
+    points = 100 * np.subtract(result["lora"], result["full"])
+    half = stats.t.ppf(0.975, len(points) - 1) * points.std(ddof=1) / math.sqrt(len(points))
+    result["low"], result["high"] = points.mean() - half, points.mean() + half
+    if max(abs(result["low"]), abs(result["high"])) <= 1:
+        return result | {"verdict": "equivalent"}
+    if result["low"] < 0 < result["high"]:
+        return result | {"verdict": "inconclusive"}
+    return result | {"verdict": "helps" if points.mean() > 0 else "hurts"}
+""",
+        # two ranks, and the better one is reported; lists instead of arrays
+        """
+def lora_experiment(train):
+    names = ["layer3.0.conv", "layer4.0.conv1", "layer4.0.conv2"]
+    plans = {}
+    for rank in (1, 4):
+        config = LoraConfig(r=rank, target_modules=names, modules_to_save=["fc"])
+        plans[rank] = partial(get_peft_model, peft_config=config)
+    every = tuple(range(3))
+    baseline = train({"pretrained": True}, every)
+    tried = [train({"pretrained": True, "model_transform": plan}, every) for plan in plans.values()]
+    chosen = max(tried, key=np.mean)
+    report = paired_difference(list(baseline), list(chosen))
+    return dict(
+        verdict=report.verdict(),
+        high=report.high * 100,
+        low=report.low * 100,
+        lora=list(chosen),
+        full=list(baseline),
+    )
+""",
+    ],
     "lora_forward": [
         """
 def lora_forward(x, weight, A, B, alpha):
