@@ -190,7 +190,7 @@ WRONG_ANSWERS = {
         (_plan(uneven="False"), "cannot share 512 images: ValueError"),
         (_plan(uneven="rest and share > 100"), "cannot share 10 images"),
         (_plan(size="limit if limit > share else " + RIGHT_PLAN["size"],
-               value="size, max(1, share // size)"), "has only 16 images a device"),
+               value="size, max(1, share // size)"), "has only 16 images per device"),
         (_plan(size="max(n for n in range(1, share + 1) if share % n == 0)"), "does not fit"),
         (_plan(value="size, share / size"), "use //"),
         (_plan(value="share // size, size"), "swapped"),
