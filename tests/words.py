@@ -209,6 +209,7 @@ class Kept:
 
 STORED = "a name in data/results, which the README's table or a figure looks up"
 KEPT = (
+    Kept("notebooks/03_lora.ipynb", r"LoRA, rank 16, α not divided", STORED),
     Kept("notebooks/00_start_here.ipynb", r"four times the rate", STORED),
     Kept("notebooks/04_warmup_cosine.ipynb", r"warm-up at the high rate gains", STORED),
     Kept("notebooks/06_label_smoothing.ipynb", r"\Aby heart\Z", STORED),
