@@ -269,7 +269,10 @@ SWAPPED = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.M
 
 
 def _plant(node):
-    """Change an operator or a number in place; whether that was possible."""
+    """Change an operator or a number, or leave a call out, in place; whether that was possible."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        node.value = ast.Constant(None)
+        return True
     if isinstance(node, ast.BinOp) and type(node.op) in SWAPPED:
         node.op = SWAPPED[type(node.op)]()
         return True
@@ -280,7 +283,7 @@ def _plant(node):
 
 
 def plant_faults(source):
-    """The card with one operator or number changed, for each of these but the stand-ins'."""
+    """The card with one operator, number or call changed, for each of these but the stand-ins'."""
     lines = source.splitlines()
     tree = ast.parse(source)
     for place, node in enumerate(ast.walk(tree)):

@@ -101,7 +101,7 @@ FORM = {
     "a source": ({"text": TOY_LIST.replace("https://", "")}, "Defaults have no link"),
     "a formula": ({"text": TOY_LIST.replace("none", "$x$")}, "the list has a formula"),
     "a long card": (
-        {"pytorch": TOY_CODES["pytorch"] + 20 * "\nx = 0"},
+        {"pytorch": TOY_CODES["pytorch"] + 26 * "\nx = 0"},
         "lines of code, not 5 to 25",
     ),
     "a short card": ({"pytorch": "import torch  # yours"}, "it has 1 lines of code, not 5"),

@@ -221,7 +221,12 @@ def find_long_cells(notebook):
     seen = [
         cell for cell in cells_of(notebook, "code") if not is_folded(cell) and not is_card(cell)
     ]
-    return [cell.source.split("\n")[0] for cell in seen if count_lines(cell) > MOST_SEEN_LINES]
+    return [cell.source.split("\n")[0] for cell in seen if count_seen(cell) > MOST_SEEN_LINES]
+
+
+def count_seen(cell):
+    """Lines without those that mark where a solution begins and ends."""
+    return count_lines(cell) - len(re.findall(r"^ *### (?:BEGIN|END) ", cell.source, re.MULTILINE))
 
 
 def test_a_lesson_with_a_recipe_shows_no_long_cell(notebook):

@@ -6,11 +6,12 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from course_utils.config import load_config
 from course_utils.training.fit import quiet_trainer
 from course_utils.training.lit_classifier import LitClassifier
 from tests.experiments import plant_experiments
 
-LR = 1e-3
+LR = load_config("quick", dataset="photos").peak_lr  # the course's default
 
 INTERVAL = """
 import numpy as np
@@ -230,12 +231,13 @@ def check_pytorch_card(card: dict) -> None:
     network = _make_network()
     card["train_one_epoch"](network.eval(), batches, torch.optim.AdamW(network.parameters(), LR))
     _compare_weights(network, batches)
+    assert card["optimizer"].defaults["lr"] == LR
 
 
 def check_lightning_card(card: dict) -> None:
     """The card's module trains as `LitClassifier` does, and logs the accuracy over all images."""
     batches = _make_batches()
-    module = card["Classifier"](_make_network(), lr=LR)
+    module = card["Classifier"](_make_network())
     trainer = quiet_trainer(max_epochs=1, accelerator="cpu")
     images, targets = (torch.cat(part) for part in zip(*batches, strict=True))
     trainer.fit(

@@ -317,6 +317,8 @@ def check_pytorch_card(card: dict) -> None:
             before = start.get_submodule(name).state_dict()
             for key, value in by_card.get_submodule(name).state_dict().items():
                 assert value.equal(before[key]), f"{name}.{key} has moved"
+    (group,) = card["optimizer"].param_groups
+    assert group["lr"] == _find_best_lr("last stage"), "its learning rate is not the searched one"
 
 
 def check_lightning_card(card: dict) -> None:
