@@ -43,6 +43,37 @@ def test_a_file_uses_the_fields_words(name):
     assert not found, "\n".join(["tests/words.py has the list:", *found])
 
 
+# From the twenty sentences of the first edition that were hardest to read.
+HARD_SENTENCES = (
+    "Whether that flatters only images",
+    "times what one scatters",
+    "Threads share out every operation",
+    "Frozen from the bottom up",
+    "can neither be cached, nor shared",
+    "measures that rate",
+    "callbacks* that change a shared batch has it harder",
+    "nothing pays for that",
+    "may lie in what it opens",
+    "it is for the lost updates",
+    "Once everything is bf16",
+    "seldom worth a thought",
+    "a cosine would be broken off",
+    "carry the training less far",
+    "is ballast here",
+    "turns to account",
+    "it knows that pixel",
+    "the segment that stands there whole",
+    "spares only the decoding",
+    "a grey dot a seed",
+)
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name.endswith((".ipynb", ".md"))])
+def test_no_hard_sentence_of_the_first_edition_is_left(name):
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert not [sentence for sentence in HARD_SENTENCES if sentence in text]
+
+
 @pytest.mark.parametrize("phrase", KEPT, ids=lambda phrase: phrase.phrase)
 def test_a_phrase_that_is_kept_still_stands_there(phrase):
     """An exception that nothing needs any more is taken out of the list."""
