@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils import vector_to_parameters
 
 from course_utils.exercises.checking import Faults, checks_exercise, diagnose, fail, require
-from course_utils.exercises.experiment import judge_experiment, make_tiny_experiment
+from course_utils.exercises.experiment import judge_experiment, run_experiment
 from course_utils.exercises.oracles import (
     Batches,
     flatten_parameters,
@@ -97,7 +97,7 @@ INTERVAL_FAULTS: Faults = (
 @checks_exercise()
 def check_measure_change(answer: Callable) -> None:
     """``answer(config, data) -> (baseline, changed, low, high)``: an experiment over pairs."""
-    judge_experiment(answer(*make_tiny_experiment()))
+    judge_experiment(run_experiment(answer))
 
 
 @checks_exercise(faults=INTERVAL_FAULTS)

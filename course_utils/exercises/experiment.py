@@ -1,5 +1,8 @@
 """What the checks of ☆ experiments share: the interval is recomputed from the accuracies."""
 
+import os
+import tempfile
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,17 +13,29 @@ from course_utils.data.image_data import ImageData
 from course_utils.exercises.checking import Faults, diagnose, fail, require
 from course_utils.measure.paired import PairedDifference, paired_difference
 
-__all__ = ["judge_experiment", "make_tiny_experiment"]
+__all__ = ["judge_experiment", "run_experiment"]
 
 MIN_SEEDS = 3
 
 
-def make_tiny_experiment() -> tuple[Config, ImageData]:
-    """A config and data on which a training takes about a second."""
+def run_experiment(answer: Callable[[Config, ImageData], Any]) -> Any:
+    """What the student's experiment returns on tiny data, where a training takes about a second.
+
+    Its runs are recorded in a temporary folder: they are no results of the lesson.
+    """
     config = load_config("smoke", dataset="shapes", first_seed=0).replace(
         num_train=192, num_val=200, batch_size=16, epochs=2, progress=False
     )
-    return config, load_data(config)
+    before = os.environ.get("COURSE_RUNS_DIR")
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["COURSE_RUNS_DIR"] = folder
+        try:
+            return answer(config, load_data(config))
+        finally:
+            if before is None:
+                del os.environ["COURSE_RUNS_DIR"]
+            else:
+                os.environ["COURSE_RUNS_DIR"] = before
 
 
 def judge_experiment(found: Any) -> PairedDifference:

@@ -18,7 +18,7 @@ from torch.optim.optimizer import (
 )
 
 from course_utils.exercises.checking import checks_exercise, diagnose, fail, require
-from course_utils.exercises.experiment import judge_experiment, make_tiny_experiment
+from course_utils.exercises.experiment import judge_experiment, run_experiment
 from course_utils.exercises.oracles import Batches
 
 __all__ = [
@@ -36,7 +36,7 @@ LR = 0.03  # of a new head
 @checks_exercise()
 def check_measure_schemes(answer: Callable) -> None:
     """``answer(config, data) -> (one, other, low, high)``: two schemes over the same seeds."""
-    judge_experiment(answer(*make_tiny_experiment()))
+    judge_experiment(run_experiment(answer))
 
 
 class _Network(nn.Module):
