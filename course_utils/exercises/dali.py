@@ -73,7 +73,7 @@ def check_plan_workers(answer: Callable) -> None:
         require(isinstance(found, Integral), f"A number of workers is whole, not {found!r}.")
         require(found != 0, f"{case}: with 0 workers the main process prepares and trains in turn.")
         enough = f"{_count_workers(right)} {_are(right)}"
-        require(found >= right, f"{case}: data stalls with {found}, {enough} needed.")
+        require(found >= right, f"{case}: a data stall with {found}, {enough} needed.")
         require(found == right, f"{case}: {enough} enough, {found} are too many.")
 
 

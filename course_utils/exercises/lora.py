@@ -121,8 +121,8 @@ def _run_experiment(
     """A right answer, unless the interval or the verdict is found by another rule."""
 
     def adapt(model: nn.Module) -> nn.Module:
-        settings: dict = {"r": 2, "target_modules": r"layer\d\..*conv\d"}
-        return get_peft_model(model, LoraConfig(**settings, modules_to_save=["fc"]))
+        found = [name for name, _ in model.named_modules() if "conv" in name and "layer" in name]
+        return get_peft_model(model, LoraConfig(r=2, target_modules=found, modules_to_save=["fc"]))
 
     full = train({"pretrained": True}, seeds)
     lora = train({"pretrained": True, "model_transform": adapt}, seeds)
@@ -155,10 +155,9 @@ VERDICT_FAULTS: Faults = (
      partial(_run_experiment, judge=lambda low, high: {"helps": "hurts", "hurts": "helps"}.get(
          _judge(low, high), _judge(low, high)))),
 )  # fmt: skip
-EXPERIMENT_FAULTS: Faults = (
-    *((sentence, partial(_run_experiment, rule=rule)) for sentence, rule in INTERVAL_FAULTS),
-    *VERDICT_FAULTS,
-)
+EXPERIMENT_FAULTS: Faults = [
+    (sentence, partial(_run_experiment, rule=rule)) for sentence, rule in INTERVAL_FAULTS
+] + list(VERDICT_FAULTS)
 
 
 @checks_exercise(faults=EXPERIMENT_FAULTS)

@@ -431,6 +431,6 @@ def test_the_command_grades_a_renamed_lesson(tmp_path):
         [*command, "x/grades.csv"], cwd=tmp_path, env=variables, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "ben · 01_baseline: 6 of 6 points" in done.stdout
+    assert "ben · 01_baseline: 7 of 7 points" in done.stdout
     names = {found.name for found in (tmp_path / "x").iterdir()}
     assert names == {"grades.csv", "grades_totals.csv", "grades_feedback"}

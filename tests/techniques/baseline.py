@@ -131,9 +131,9 @@ def measure_change(config, data):
 """,
         """
 def measure_change(config, data):
-    small = {"config": config.replace(batch_size=16)}
-    found = compare(config, data, {"baseline": {}, "small batches": small}, seeds=range(4))
-    changed = found.difference("small batches")
+    small = {"config": config.replace(batch_size=48)}
+    found = compare(config, data, {"baseline": {}, "large batches": small}, seeds=range(4))
+    changed = found.difference("large batches")
     return [*map(found.values, found.arms), changed.low, changed.high]
 """,
     ],

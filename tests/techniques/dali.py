@@ -231,9 +231,9 @@ NOT_NORMAL = r"the level \d+ becomes .*, \(x / 255 - mean\) / std is"
 WRONG_ANSWERS = {
     "plan_workers": [
         (_plan(workers="round(prepare_s / step_s)"), "with 0 workers the main process"),
-        (_plan(workers="max(1, round(prepare_s / step_s))"), "waits with 2, 3 workers are needed"),
+        (_plan(workers="max(1, round(prepare_s / step_s))"), "stall with 2, 3 workers are needed"),
         (_plan(workers="int(prepare_s // step_s)"), "with 0 workers the main process"),
-        (_plan(workers="max(1, int(prepare_s / step_s))"), "waits with 2, 3 workers are needed"),
+        (_plan(workers="max(1, int(prepare_s / step_s))"), "stall with 2, 3 workers are needed"),
         (_plan(workers="int(prepare_s / step_s) + 1"), "3 workers are enough, 4 are too many"),
         (_plan(workers="math.ceil((prepare_s + step_s) / step_s)"), "1 worker is enough, 2 are"),
         (_plan(workers="math.ceil(step_s / prepare_s)"), "1 worker is enough, 3 are too many"),

@@ -110,6 +110,7 @@ def list_changes(root: Path, lessons: Sequence[Lesson]) -> dict[Path, str]:
     Raises:
         CourseError: the README has no markers, a lesson no title, or results cannot be shown.
     """
+    navigation = link_lessons(lessons)
     readme = root / "README.md"
     text = readme.read_text(encoding="utf-8")
     results = root / "data" / "results"
@@ -118,7 +119,7 @@ def list_changes(root: Path, lessons: Sequence[Lesson]) -> dict[Path, str]:
     text = replace_section(text, "lessons", format_lesson_map(lessons))
     text = replace_section(text, "results", format_section(lessons, results))
     wanted = {readme: text}
-    for lesson, line in link_lessons(lessons).items():
+    for lesson, line in navigation.items():
         notebook = lesson.read()
         if not notebook.cells[-1].source.endswith(f"\n\n{line}"):
             set_navigation(notebook, line)

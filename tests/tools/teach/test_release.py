@@ -184,7 +184,7 @@ def test_a_student_can_check_in_the_release(tmp_path):
     )
     assert done.returncode == 1, done.stderr
     assert "evaluate waits for you, and is not written yet." in done.stdout
-    assert re.search(r"01_baseline +0 of 3 +0 of 6", done.stdout)
+    assert re.search(r"01_baseline +0 of 4 +0 of 7", done.stdout)
     assert re.search(r"all +1 of 14 lessons checked +0 of ", done.stdout)
 
 
