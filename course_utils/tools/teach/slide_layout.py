@@ -144,7 +144,7 @@ def _split_code(cell: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
     """A code cell as cells of its own for parts of its source, and for its outputs."""
     parts = []
     if not _hides_input(cell):
-        sources = _split_source(cell.source)
+        sources = [cell.source] if is_card(cell) else _split_source(cell.source)
         parts += [_copy(cell, f"in{i}", source=s, outputs=[]) for i, s in enumerate(sources)]
     groups = [cell.outputs]
     if _measure_outputs(cell.outputs) > SLIDE_HEIGHT:
