@@ -21,7 +21,7 @@ from course_utils.tools.teach.cards import Card, find_cards, find_recipe, render
 from course_utils.tools.teach.made_folder import MadeFolder
 from course_utils.tools.teach.offline import copy_mathjax
 from course_utils.tools.teach.release import clear_solutions, make_students_version
-from course_utils.tools.teach.sections import is_speakers_note
+from course_utils.tools.teach.sections import is_card, is_speakers_note
 from course_utils.tools.teach.seminars import (
     SEMINARS_MIN,
     find_left_out,
@@ -165,6 +165,8 @@ def _make_page(lesson: Lesson, has_card: bool) -> nbformat.NotebookNode:
     """
     page = clear_solutions(lesson.read())
     page.cells = [cell for cell in page.cells if not is_speakers_note(cell)]
+    for card in filter(is_card, page.cells):
+        card.outputs = []  # what its stand-in data gave
     page.cells.insert(
         1, nbformat.v4.new_markdown_cell(DOWNLOAD.format(lesson.path.name), id="download")
     )

@@ -18,7 +18,7 @@ from course_utils.tools.teach.sections import is_card
 __all__ = ["break_full_slides"]
 
 SLIDE_HEIGHT = 640  # below the margins
-CARD_HEIGHT = 720  # with the code of a card, which is drawn smaller: its heading stays with it
+CARD_HEIGHT = 715  # with the code of a card, which is drawn smaller: its heading stays with it
 LINE_LENGTH = 105  # characters of text that fit into a line
 TEXT_LINE, CODE_LINE, OUTPUT_LINE, TABLE_ROW = 31, 24, 24, 34
 HEADINGS = {"#": 70, "##": 62, "###": 52}
