@@ -11,7 +11,7 @@ from course_utils.config import Config, load_config
 from course_utils.data import load_data
 from course_utils.data.image_data import ImageData
 from course_utils.exercises.checking import Faults, diagnose, fail, require
-from course_utils.measure.paired import PairedDifference, paired_difference
+from course_utils.measure.paired import paired_difference
 
 __all__ = ["judge_experiment", "run_experiment"]
 
@@ -38,7 +38,7 @@ def run_experiment(answer: Callable[[Config, ImageData], Any]) -> Any:
                 os.environ["COURSE_RUNS_DIR"] = before
 
 
-def judge_experiment(found: Any) -> PairedDifference:
+def judge_experiment(found: Any) -> None:
     """Recompute what a student's experiment found, and print its verdict.
 
     Args:
@@ -69,7 +69,6 @@ def judge_experiment(found: Any) -> PairedDifference:
         f"{100 * difference.mean:+.2f} points over {difference.n} paired seeds, 95 % interval "
         f"{difference.format_interval(100)}: {difference.verdict()}"
     )
-    return difference
 
 
 def _read_accuracies(values: Any) -> np.ndarray:

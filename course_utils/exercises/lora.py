@@ -14,7 +14,7 @@ from scipy import stats
 from torch import Tensor, nn
 
 from course_utils.exercises.checking import Faults, checks_exercise, diagnose, fail, require
-from course_utils.measure.paired import paired_difference
+from course_utils.measure.paired import PairedDifference, paired_difference
 from course_utils.models.create import create_model
 
 __all__ = ["check_adapt", "check_adapter", "check_lora_experiment", "check_lora_forward"]
@@ -105,11 +105,8 @@ def _interval_in_units(full: np.ndarray, lora: np.ndarray) -> tuple[float, float
 
 
 def _judge(low: float, high: float) -> str:
-    if low >= -1 and high <= 1:
-        return "equivalent"
-    if low > 0:
-        return "helps"
-    return "hurts" if high < 0 else "inconclusive"
+    """The verdict on an interval in points."""
+    return PairedDifference((low + high) / 2, low, high, n=2).verdict(margin=1)
 
 
 def _run_experiment(

@@ -4,28 +4,23 @@
 gave before.
 """
 
-import subprocess
 import sys
 from collections.abc import Sequence
 
 import nbformat
 
 from course_utils.files import ROOT
+from course_utils.tools.run.choose import run_git
 
 __all__ = ["is_only_text", "list_changed_files"]
 
 TEXT = (".md",)
 
 
-def _run_git(*arguments: str) -> str:
-    git = ["git", "-C", str(ROOT), *arguments]
-    return subprocess.run(git, capture_output=True, encoding="utf-8", check=True).stdout
-
-
 def list_changed_files(revision: str) -> list[str]:
     """Paths of files that differ from ``revision``, also by edits that are not committed yet."""
-    changed = _run_git("diff", "--name-only", "--no-renames", revision)
-    new = _run_git("ls-files", "--others", "--exclude-standard")
+    changed = run_git("diff", "--name-only", "--no-renames", revision)
+    new = run_git("ls-files", "--others", "--exclude-standard")
     return sorted({*changed.splitlines(), *new.splitlines()})
 
 
@@ -49,7 +44,7 @@ def is_only_text(path: str, revision: str) -> bool:
     if not path.endswith(".ipynb"):
         return False
     try:
-        before = _read_without_text(_run_git("show", f"{revision}:{path}"))
+        before = _read_without_text(run_git("show", f"{revision}:{path}"))
         return _read_without_text((ROOT / path).read_text(encoding="utf-8")) == before
     except Exception:  # a new, a deleted or a damaged notebook is more than text
         return False

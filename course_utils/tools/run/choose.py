@@ -17,7 +17,14 @@ from course_utils.tools.run.key import digest_outputs
 from course_utils.tools.run.lessons import Lesson
 from course_utils.tools.run.plan import Plan
 
-__all__ = ["choose_lessons", "draw_lessons", "explain_stale", "plan_stored", "take_shard"]
+__all__ = [
+    "choose_lessons",
+    "draw_lessons",
+    "explain_stale",
+    "plan_stored",
+    "run_git",
+    "take_shard",
+]
 
 
 def plan_stored(build: Path) -> Plan:
@@ -41,7 +48,7 @@ def explain_stale(lesson: Lesson, plan: Plan) -> str:
     return ""
 
 
-def _run_git(*arguments: str) -> str:
+def run_git(*arguments: str) -> str:
     git = ["git", "-C", str(ROOT), *arguments]
     return subprocess.run(git, capture_output=True, encoding="utf-8", check=True).stdout
 
@@ -52,7 +59,7 @@ def _read_keys_at(revision: str, lessons: Sequence[Lesson]) -> dict[str, str]:
     Lessons that it does not have, or has damaged, are left out.
     """
     try:
-        _run_git("rev-parse", "--verify", f"{revision}^{{commit}}")
+        run_git("rev-parse", "--verify", f"{revision}^{{commit}}")
     except (OSError, subprocess.CalledProcessError):
         raise CourseError(
             f"--since {revision}: git knows no such revision: name a commit, a branch or a tag"
@@ -60,9 +67,9 @@ def _read_keys_at(revision: str, lessons: Sequence[Lesson]) -> dict[str, str]:
     keys = {}
     for lesson in lessons:
         path = lesson.path.relative_to(ROOT).as_posix()
-        if _run_git("ls-tree", "--name-only", revision, path):
+        if run_git("ls-tree", "--name-only", revision, path):
             try:
-                notebook = nbformat.reads(_run_git("show", f"{revision}:{path}"), as_version=4)
+                notebook = nbformat.reads(run_git("show", f"{revision}:{path}"), as_version=4)
                 keys[lesson.name] = notebook.metadata["course"]["key"]
             except Exception:  # nbformat meets anything at all in a damaged file
                 continue

@@ -1,6 +1,6 @@
 """``course run``: execute lessons one after the other; resume, skip what is unchanged, report."""
 
-import re
+import ast
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -74,7 +74,7 @@ def _with_types_of(lesson: Lesson, parameters: dict) -> dict:
     known = papermill.inspect_notebook(str(lesson.path)) if parameters else parameters
     typed = {}
     for name, value in parameters.items():
-        is_float = re.fullmatch(r"-?\d+\.\d*|-?\d.*e.*", known[name]["default"]) is not None
+        is_float = isinstance(ast.literal_eval(known[name]["default"]), float)
         typed[name] = float(value) if is_float and type(value) is int else value
     return typed
 

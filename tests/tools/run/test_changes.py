@@ -1,7 +1,7 @@
 import nbformat
 import pytest
 
-from course_utils.tools.run import changes
+from course_utils.tools.run import changes, choose
 from tests.tools.run.test_choose import edit, git
 
 
@@ -10,6 +10,7 @@ def judge(school, monkeypatch, capsys):
     """A function that says what has changed since the last commit: ``text`` or ``code``."""
     folder = school.notebooks.parent
     monkeypatch.setattr(changes, "ROOT", folder)
+    monkeypatch.setattr(choose, "ROOT", folder)  # where git is run
     path = school.write("01_one", "print(1)")
     notebook = nbformat.read(path, as_version=4)
     notebook.cells.append(nbformat.v4.new_markdown_cell("A sentence."))
