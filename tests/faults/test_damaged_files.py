@@ -394,7 +394,7 @@ def test_a_lesson_that_was_damaged_at_a_revision_has_changed_since(school, monke
         return {"show": '{"cells": ['}.get(arguments[0], "something")
 
     school.write("01_one", "print('fine')")
-    monkeypatch.setattr(choose, "_run_git", show)
+    monkeypatch.setattr(choose, "run_git", show)
     monkeypatch.setattr(choose, "ROOT", school.notebooks.parent)
     plan = school.plan()
     chosen = choose.choose_lessons(school.lessons, plan, stale=False, since="v1", sample=0)
