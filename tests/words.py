@@ -211,11 +211,6 @@ STORED = "a name in data/results, which the README's table or a figure looks up"
 KEPT = (
     Kept("notebooks/03_lora.ipynb", r"LoRA, rank 16, α not divided", STORED),
     Kept("notebooks/00_start_here.ipynb", r"four times the rate", STORED),
-    Kept("notebooks/04_warmup_cosine.ipynb", r"warm-up at the high rate gains", STORED),
-    Kept("notebooks/06_label_smoothing.ipynb", r"\Aby heart\Z", STORED),
-    Kept("notebooks/06_label_smoothing.ipynb", r"by heart: mild smoothing lowers", STORED),
-    Kept("notebooks/08_gradient_accumulation.ipynb", r"images, rate × ", STORED),
-    Kept("notebooks/10_gradient_checkpointing.ipynb", r"\Acured\Z", STORED),
     Kept("notebooks/12_putting_it_together.ipynb", r"batches augmented at once", STORED),
     Kept("notebooks/12_putting_it_together.ipynb", r"four times the rate", STORED),
     Kept(

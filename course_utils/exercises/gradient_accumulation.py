@@ -23,9 +23,15 @@ from course_utils.exercises.checking import (
     fail,
     require,
 )
+from course_utils.exercises.experiment import judge_experiment, run_experiment
 from course_utils.exercises.oracles import Batches, flatten_parameters, is_near, is_pair
 
-__all__ = ["check_plan_batches", "check_step_over_tokens", "check_train_windows"]
+__all__ = [
+    "check_measure_accumulation",
+    "check_plan_batches",
+    "check_step_over_tokens",
+    "check_train_windows",
+]
 
 LR = 0.5
 IGNORED = -100  # cross_entropy leaves out these targets: here they are not tokens
@@ -55,6 +61,12 @@ IMPOSSIBLE_PLANS = ((512, 3), (10, 4), (2, 4))  # effective batch, devices
 # Of each micro-batch the shape of its targets (sequences, length), and how many are ignored.
 SHAPES = (((3, 7), 4), ((2, 5), 7), ((5, 8), 3))
 SHAPES_WITHOUT_TOKENS = (((2, 5), 3), ((3, 6), 18), ((1, 7), 0))  # the second has no token
+
+
+@checks_exercise()
+def check_measure_accumulation(answer: Callable) -> None:
+    """``answer(config, data) -> (one, other, low, high)``: two ways over the same seeds."""
+    judge_experiment(run_experiment(answer))
 
 
 @checks_exercise()

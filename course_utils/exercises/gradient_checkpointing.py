@@ -12,9 +12,16 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import CheckpointError
 
 from course_utils.exercises.checking import Faults, checks_exercise, diagnose, fail, require
+from course_utils.exercises.experiment import judge_experiment, run_experiment
 from course_utils.measure.memory import count_saved_bytes
 
-__all__ = ["check_choose_segments", "check_recompute_mixed", "check_run_segments"]
+__all__ = [
+    "RunTwice",
+    "check_choose_segments",
+    "check_measure_batches",
+    "check_recompute_mixed",
+    "check_run_segments",
+]
 
 # blocks, bytes of a block, of an input: whole and other roots, ties, both ends
 COSTS = (
@@ -41,6 +48,34 @@ DRAWN = "After the forward pass the random state is not the one that the blocks 
 FORKED = "The backward pass changes the random state: put it back (torch.random.fork_rng)."
 NOT_RECOMPUTED = "The block does not run in the backward pass: nothing is recomputed."
 NONE_RECOMPUTED = "No block runs in the backward pass: nothing is recomputed."
+
+
+class RunTwice(torch.autograd.Function):
+    """``first(x)`` in the forward pass, which stores only its input; ``second(x)`` in the backward.
+
+    The second pass is recorded, and autograd computes the gradients from it. It begins with the
+    random state of the backward pass, which is put back afterwards. A part of exercise 2.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, first: Callable, second: Callable, x: Tensor, *parameters: Tensor):
+        ctx.second = second
+        ctx.save_for_backward(x, *parameters)
+        return first(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple:
+        x, *parameters = ctx.saved_tensors
+        x = x.detach().requires_grad_()
+        with torch.enable_grad(), torch.random.fork_rng(devices=[]):
+            y = ctx.second(x)
+        return None, None, *torch.autograd.grad(y, (x, *parameters), gradient)
+
+
+@checks_exercise()
+def check_measure_batches(answer: Callable) -> None:
+    """``answer(config, data) -> (one, other, low, high)``: two batches over the same seeds."""
+    judge_experiment(run_experiment(answer))
 
 
 def _count_bytes(s: int, n: int, a: int, b: int) -> int:

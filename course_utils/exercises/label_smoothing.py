@@ -2,20 +2,345 @@
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from scipy import stats
 from torch import Tensor, nn
 
-from course_utils.exercises.checking import Faults, checks_exercise, diagnose, require
+from course_utils.exercises.checking import Faults, checks_exercise, diagnose, fail, require
 from course_utils.exercises.oracles import Batches, flatten_parameters, is_pair, record_modes
+from course_utils.measure.calibration import calibration_error
+from course_utils.measure.paired import PairedDifference, paired_difference
 
-__all__ = ["check_equal_mass_error", "check_smooth_targets", "check_train_smoothed"]
+__all__ = [
+    "check_equal_mass_error",
+    "check_smooth_targets",
+    "check_smoothing_experiment",
+    "check_train_smoothed",
+]
 
 LR = 0.3
 ROUNDING = 1e-5
+
+# ---- ☆ The experiment. Planted trainings take no time, and every logit of theirs is known.
+
+Answered = tuple[Tensor, Tensor]  # logits (N, C) and targets (N,) of held-out images
+NUM_HELD_OUT, NUM_CLASSES = 6000, 10
+KEYS = {"scaled", "smoothed", "low", "high", "verdict"}
+# For each verdict: whether one temperature can correct the plain network, and by what the logits
+# of a calibrated network are multiplied in the smoothed trainings, one seed after the other.
+CASES: dict[str, tuple[bool, tuple[float, ...]]] = {
+    "helps": (False, (1.0,)),
+    "hurts": (True, (0.4,)),
+    "equivalent": (True, (2.6 / 3,)),  # as the plain trainings after scaling
+    "inconclusive": (False, (1.0, 0.5, 0.75)),
+}
+
+
+def _draw_calibrated(seed: int) -> Answered:
+    """Logits whose probabilities the targets are drawn from."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = 2 * torch.randn(NUM_HELD_OUT, NUM_CLASSES, generator=generator)
+    targets = torch.multinomial(logits.softmax(dim=1), 1, generator=generator)[:, 0]
+    return logits, targets
+
+
+def _read_smoothing(loss: Callable) -> float:
+    """The ε of a loss: it is linear in ε, and we know its values at 0 and 1."""
+    logits, targets = _draw_calibrated(0)
+    plain, uniform = (F.cross_entropy(logits, targets, label_smoothing=eps) for eps in (0.0, 1.0))
+    value = torch.as_tensor(loss(logits, targets))
+    return ((value - plain) / (uniform - plain)).item()
+
+
+class _Training(NamedTuple):
+    """What one call of `_PlantedTrainings` was asked for, and what it gave."""
+
+    smoothing: float
+    seeds: tuple[int, ...]
+    answered: list[Answered]  # one per seed
+
+
+class _PlantedTrainings:
+    """In place of trainings: logits that are known, and a record of what was asked for."""
+
+    def __init__(self, case: str):
+        self.can_be_scaled, self.factors = CASES[case]
+        self.calls: list[_Training] = []
+
+    def __call__(self, options: Mapping, seeds: Sequence[int]) -> list[Answered]:
+        smoothing = _read_smoothing(options.get("loss", F.cross_entropy))
+        answered = []
+        for place, seed in enumerate(seeds):
+            logits, targets = _draw_calibrated(1000 + seed)
+            factor = self.factors[place % len(self.factors)]
+            smoothed = factor * logits
+            answered.append((smoothed if smoothing > 0.001 else self._distort(logits), targets))
+        self.calls.append(_Training(smoothing, tuple(seeds), answered))
+        return [(logits.clone(), targets.clone()) for logits, targets in answered]
+
+    def _distort(self, logits: Tensor) -> Tensor:
+        """A plain training: overconfident, and a little less so in the second half.
+
+        One temperature corrects it, unless every other image is underconfident.
+        """
+        factors = torch.full((NUM_HELD_OUT, 1), 3.0)
+        factors[NUM_HELD_OUT // 2 :] = 2.6
+        if not self.can_be_scaled:
+            factors[::2] = 0.35
+        return factors * logits
+
+
+def _find_temperature(logits: Tensor, targets: Tensor) -> float:
+    """The T with the lowest cross-entropy among 120 from 0.1 to 10."""
+    candidates = torch.logspace(-1, 1, 120)
+    losses = [F.cross_entropy(logits / t, targets) for t in candidates]
+    return candidates[int(torch.stack(losses).argmin())].item()
+
+
+def _halves(answered: Answered) -> tuple[Answered, Answered]:
+    logits, targets = answered
+    half = len(targets) // 2
+    return (logits[:half], targets[:half]), (logits[half:], targets[half:])
+
+
+def _scale_and_measure(
+    answered: Answered,
+    fitted_on: Callable[[Answered], Answered] = lambda answered: _halves(answered)[0],
+    reported_on: Callable[[Answered], Answered] = lambda answered: _halves(answered)[1],
+    scale: Callable[[Tensor, float], Tensor] = lambda logits, t: logits / t,
+    factor: float = 1.0,
+) -> float:
+    """The oracle for a plain training; another value of an argument is a fault."""
+    temperature = _find_temperature(*fitted_on(answered))
+    logits, targets = reported_on(answered)
+    return factor * calibration_error(scale(logits, temperature), targets)
+
+
+def _measure_second_half(answered: Answered) -> float:
+    """The oracle for a smoothed training."""
+    return calibration_error(*_halves(answered)[1])
+
+
+SCALED_FAULTS: Faults = (
+    ("T is fitted on the half that is reported: fit it on the first half alone.",
+     partial(_scale_and_measure, fitted_on=lambda answered: _halves(answered)[1])),
+    ("T is fitted on all images, and half of them are reported: fit it on the first half alone.",
+     partial(_scale_and_measure, fitted_on=lambda answered: answered)),
+    ("The first half is reported, on which T was fitted: report the second half.",
+     partial(_scale_and_measure, reported_on=lambda answered: _halves(answered)[0])),
+    ("All images are reported, and T was fitted on half of them: report the second half.",
+     partial(_scale_and_measure, reported_on=lambda answered: answered)),
+    ("The plain trainings are not scaled: divide the logits by T.",
+     partial(_scale_and_measure, scale=lambda logits, t: logits)),
+    ("The logits are multiplied by T: divide by it.",
+     partial(_scale_and_measure, scale=lambda logits, t: logits * t)),
+    ("The probabilities are divided by T: divide the logits, before the softmax.",
+     partial(_scale_and_measure, scale=lambda logits, t: logits.softmax(dim=1) / t)),
+    ("calibration_error gets probabilities: it takes logits.",
+     partial(_scale_and_measure, scale=lambda logits, t: (logits / t).softmax(dim=1))),
+    ("The errors are in percent: give them from 0 to 1.",
+     partial(_scale_and_measure, factor=100.0)),
+)  # fmt: skip
+SMOOTHED_FAULTS: Faults = (
+    ("The smoothed trainings are scaled too: report them as they were trained.",
+     _scale_and_measure),
+    ("It has all images of the smoothed trainings: report the second half, as for the plain ones.",
+     lambda answered: calibration_error(*answered)),
+    ("It has the first half of the smoothed trainings: report the second half of both.",
+     lambda answered: calibration_error(*_halves(answered)[0])),
+    ("The errors are in percent: give them from 0 to 1.",
+     lambda answered: 100 * _measure_second_half(answered)),
+)  # fmt: skip
+
+Rule = Callable[[np.ndarray, np.ndarray], tuple[float, float]]
+
+
+def _paired_interval(scaled: np.ndarray, smoothed: np.ndarray) -> tuple[float, float]:
+    found = paired_difference(scaled, smoothed)
+    return 100 * found.low, 100 * found.high
+
+
+def _unpaired_interval(scaled: np.ndarray, smoothed: np.ndarray) -> tuple[float, float]:
+    found = stats.ttest_ind(smoothed, scaled, equal_var=False).confidence_interval(0.95)
+    return 100 * found.low, 100 * found.high
+
+
+def _wrong_interval(
+    scaled: np.ndarray, smoothed: np.ndarray, factor: float = 0, ddof: int = 1
+) -> tuple[float, float]:
+    """The paired interval with one thing changed: its factor or its spread."""
+    difference = 100 * (smoothed - scaled)
+    factor = factor or stats.t.ppf(0.975, len(difference) - 1)
+    half = factor * difference.std(ddof=ddof) / math.sqrt(len(difference))
+    return difference.mean() - half, difference.mean() + half
+
+
+def _judge(low: float, high: float, more_is_better: bool = False, margin: float = 1) -> str:
+    """The verdict on an interval in points; a lower calibration error is better."""
+    found = PairedDifference((low + high) / 2, low, high, n=2)
+    return found.verdict(more_is_better=more_is_better, margin=margin)
+
+
+def _run_experiment(
+    train: Callable,
+    fit_temperature: Callable,
+    measure_plain: Callable[[Answered], float] = _scale_and_measure,
+    measure_smoothed: Callable[[Answered], float] = _measure_second_half,
+    rule: Rule = _paired_interval,
+    judge: Callable[[float, float], str] = _judge,
+    seeds: Sequence[int] = (0, 1, 2),
+) -> dict:
+    """A right answer, unless one of its steps is another one."""
+    loss = partial(F.cross_entropy, label_smoothing=0.1)
+    scaled = np.array([measure_plain(x) for x in train({"pretrained": True}, seeds)])
+    smoothed = train({"pretrained": True, "loss": loss}, seeds)
+    smoothed = np.array([measure_smoothed(x) for x in smoothed])
+    low, high = rule(scaled, smoothed)
+    found = {"scaled": scaled, "smoothed": smoothed, "low": low, "high": high}
+    return found | {"verdict": judge(low, high)}
+
+
+INTERVAL_FAULTS: tuple[tuple[str, Rule], ...] = (
+    ("The interval has the wrong sign: it is of smoothed minus scaled.",
+     lambda scaled, smoothed: _paired_interval(smoothed, scaled)),
+    ("The interval is unpaired: take the differences seed by seed first.", _unpaired_interval),
+    ("The interval uses 1.96; with so few seeds take the t distribution, or paired_difference.",
+     partial(_wrong_interval, factor=1.96)),
+    ("The interval takes the standard deviation with ddof=0: few seeds need ddof=1.",
+     partial(_wrong_interval, ddof=0)),
+    ("The interval is in units of 1, not in points: multiply by 100.",
+     lambda scaled, smoothed: _paired_interval(scaled / 100, smoothed / 100)),
+)  # fmt: skip
+VERDICT_FAULTS: Faults = (
+    ("a lower calibration error is better",
+     partial(_run_experiment, judge=partial(_judge, more_is_better=True))),
+    ("equivalent needs the whole interval within ±1 point",
+     partial(_run_experiment, judge=lambda low, high: "equivalent" if low < 0 < high
+             else _judge(low, high))),
+    ("an interval within ±1 point is equivalent",
+     partial(_run_experiment, judge=partial(_judge, margin=0))),
+)  # fmt: skip
+EXPERIMENT_FAULTS: Faults = [
+    *((text, partial(_run_experiment, measure_plain=fault)) for text, fault in SCALED_FAULTS),
+    *((text, partial(_run_experiment, measure_smoothed=fault)) for text, fault in SMOOTHED_FAULTS),
+    *((text, partial(_run_experiment, rule=rule)) for text, rule in INTERVAL_FAULTS),
+    *VERDICT_FAULTS,
+]
+
+
+@checks_exercise(faults=EXPERIMENT_FAULTS)
+def check_smoothing_experiment(answer: Callable) -> None:
+    """``answer(train, fit_temperature) -> dict``: calibration errors, their interval, the verdict.
+
+    The trainings are planted, so that the check takes a second and knows every logit.
+    """
+    for case in CASES:
+        train = _PlantedTrainings(case)
+        found = answer(train, _find_temperature)
+        require(isinstance(found, dict), "Return a dictionary: is there a return?")
+        missing = sorted(KEYS - found.keys())
+        require(not missing, f"The dictionary lacks {', '.join(missing)}.")
+        plain, smoothed = _find_trainings(train, found)
+        scaled_errors = _check_errors(
+            found["scaled"], plain, "scaled", _scale_and_measure, SCALED_FAULTS
+        )
+        smoothed_errors = _check_errors(
+            found["smoothed"], smoothed, "smoothed", _measure_second_half, SMOOTHED_FAULTS
+        )
+        expected = _paired_interval(scaled_errors, smoothed_errors)
+        diagnose(
+            [found["low"], found["high"]],
+            lambda rule: rule(scaled_errors, smoothed_errors),  # noqa: B023
+            _paired_interval,
+            INTERVAL_FAULTS,
+            "low and high are not the 95 % interval of smoothed minus scaled: that is "
+            f"{expected[0]:+.2f} to {expected[1]:+.2f} points.",
+        )
+        _check_verdict(found["verdict"], *expected)
+
+
+def _find_trainings(train: _PlantedTrainings, found: Mapping) -> tuple[_Training, _Training]:
+    """The plain and the smoothed trainings; of several, the ones whose errors are returned."""
+    require(train.calls, "Nothing was trained: call train(options, seeds) for both variants.")
+    plain = [x for x in train.calls if abs(x.smoothing) <= 0.001]
+    smoothed = [x for x in train.calls if 0.001 < x.smoothing < 0.999]
+    require(plain, "No training is plain: leave loss out, or take smoothing 0.")
+    require(smoothed, "No training is smoothed: give train a loss with label_smoothing.")
+    one = _choose(found["scaled"], plain, _scale_and_measure)
+    other = _choose(found["smoothed"], smoothed, _measure_second_half)
+    seeds = one.seeds
+    require(
+        seeds == other.seeds,
+        f"The plain trainings have the seeds {seeds}, the smoothed ones {other.seeds}: pair them.",
+    )
+    require(len(set(seeds)) == len(seeds), "A seed is there twice: its error counts twice.")
+    require(len(seeds) >= 3, "An interval needs three seeds or more.")
+    return one, other
+
+
+def _choose(
+    values: object, calls: Sequence[_Training], measure: Callable[[Answered], float]
+) -> _Training:
+    """The trainings that gave these errors; the first ones if none did."""
+    given = np.asarray(values, dtype=float)
+    for call in calls:
+        errors = np.array([measure(x) for x in call.answered])
+        if given.shape == errors.shape and np.allclose(given, errors, atol=ROUNDING):
+            return call
+    return calls[0]
+
+
+def _check_errors(
+    values: object,
+    training: _Training,
+    name: str,
+    oracle: Callable[[Answered], float],
+    faults: Faults,
+) -> np.ndarray:
+    """Fail unless these are the calibration errors of the trainings, one per seed."""
+    given = np.asarray(values, dtype=float)
+    right = np.array([oracle(x) for x in training.answered])
+    require(
+        given.shape == right.shape,
+        f"{name} has the shape {given.shape}: give one calibration error per seed.",
+    )
+    diagnose(
+        given,
+        lambda other: [other(x) for x in training.answered],
+        oracle,
+        faults,
+        f"{name} does not hold the calibration errors of the second halves, one per seed.",
+        case=f"{name}:",
+    )
+    return right
+
+
+def _check_verdict(verdict: object, low: float, high: float) -> None:
+    expected = _judge(low, high)
+    if verdict == expected:
+        return
+    reasons = {
+        "helps": "smoothing helps where its interval lies below 0; a lower calibration error "
+        "is better",
+        "hurts": "smoothing hurts where its interval lies above 0; a lower calibration error "
+        "is better",
+        "equivalent": "an interval within ±1 point is equivalent",
+        "inconclusive": "equivalent needs the whole interval within ±1 point, "
+        "and this one contains 0",
+    }
+    fail(
+        f"The interval {low:+.2f} to {high:+.2f} points is {expected}, not {verdict}: "
+        f"{reasons[expected]}."
+    )
+
+
+# ---- The functions.
 
 
 # number of classes, ε, and how many of the classes occur among the targets

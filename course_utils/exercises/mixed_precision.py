@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -15,9 +16,20 @@ from torch.optim import SGD
 from torch.optim.lr_scheduler import LambdaLR
 
 from course_utils.exercises.checking import Faults, checks_exercise, diagnose, require
+from course_utils.exercises.experiment import EDGE_FAULTS, judge_experiment
 from course_utils.exercises.oracles import Batches, flatten_parameters
+from course_utils.measure.paired import paired_difference
 
-__all__ = ["check_find_spacing", "check_train_mixed", "check_train_scaled"]
+__all__ = [
+    "check_find_spacing",
+    "check_precision_experiment",
+    "check_train_mixed",
+    "check_train_scaled",
+]
+
+# What the planted trainings give: mean difference and spread of bf16 minus fp32, in [0, 1].
+PLANTED = ((-0.08, 0.01), (0.0, 0.001), (0.01, 0.04))
+PRECISIONS = ("32-true", "bf16-true")
 
 FORMATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 INTEGERS = {16: torch.int16, 32: torch.int32, 64: torch.int64}  # by their number of bits
@@ -47,6 +59,111 @@ BF16_LOSS = (
     "logits.float()."
 )
 OTHER_MIXED_STEPS = "The weights are not those of one step of SGD for each batch."
+
+
+class _PlantedTrainings:
+    """In place of trainings: accuracies that are known, and a record of what was asked for.
+
+    It is called as ``train(variant, lr, seed)``.
+    """
+
+    def __init__(self, mean: float, spread: float):
+        self.mean, self.spread = mean, spread
+        self.found: dict[str, dict[tuple[float, int], float]] = {name: {} for name in PRECISIONS}
+
+    def __call__(self, variant: str, lr: float, seed: int) -> float:
+        require(variant in PRECISIONS, f"The variants are {' and '.join(PRECISIONS)}.")
+        generator = torch.Generator().manual_seed(int(seed))
+        shared, own = torch.randn(2, generator=generator, dtype=torch.float64).tolist()
+        accuracy = 0.6 + 0.05 * math.tanh(shared) + 0.001 * math.log10(lr)
+        if variant == "bf16-true":
+            accuracy += self.mean + self.spread * math.tanh(own)
+        self.found[variant][lr, int(seed)] = accuracy
+        return accuracy
+
+
+def _run_experiment(
+    train: Callable,
+    find_edges: Callable = paired_difference,
+    seeds: tuple[int, ...] = (0, 1, 2, 3),
+    other_seeds: tuple[int, ...] = (0, 1, 2, 3),
+    other_lr: float = 1e-4,
+    factor: float = 1.0,
+) -> tuple:
+    """A right answer; another value of an argument from ``find_edges`` on is a fault."""
+    fp32 = [factor * train("32-true", 1e-4, seed) for seed in seeds]
+    bf16 = [factor * train("bf16-true", other_lr, seed) for seed in other_seeds]
+    found = find_edges(fp32, bf16)
+    low, high = found if isinstance(found, tuple | list) else (found.low, found.high)
+    return fp32, bf16, low, high
+
+
+def _report_edges(edges: Callable) -> Callable:
+    """A right answer whose interval is computed by ``edges(fp32, bf16)``."""
+    return partial(
+        _run_experiment, find_edges=lambda fp32, bf16: list(edges(np.array(fp32), np.array(bf16)))
+    )
+
+
+EXPERIMENT_FAULTS: Faults = (
+    *((text, _report_edges(edges)) for text, edges in EDGE_FAULTS),
+    (
+        "Train both variants at the same seeds.",
+        partial(_run_experiment, other_seeds=(4, 5, 6, 7)),
+    ),
+    (
+        "Train both variants at the same learning rate.",
+        partial(_run_experiment, other_lr=1e-3),
+    ),
+    (
+        "A seed is there twice: its accuracy counts twice.",
+        partial(_run_experiment, seeds=(0, 0, 1), other_seeds=(0, 0, 1)),
+    ),
+    (
+        "With 2 paired seeds the interval says little: take 3 or more.",
+        partial(_run_experiment, seeds=(0, 1), other_seeds=(0, 1)),
+    ),
+    (
+        "Give accuracies from 0 to 1, not percent.",
+        partial(_run_experiment, factor=100.0),
+    ),
+)
+
+
+@checks_exercise(faults=EXPERIMENT_FAULTS)
+def check_precision_experiment(answer: Callable) -> None:
+    """``answer(train) -> (fp32, bf16, low, high)``: accuracies and their paired interval.
+
+    The trainings are planted, so that the check takes no time and knows every accuracy.
+    """
+    for mean, spread in PLANTED:
+        train = _PlantedTrainings(mean, spread)
+        found = answer(train)
+        require(found is not None, "Return fp32, bf16, low and high: is there a return?")
+        judge_experiment(found)
+        require(all(train.found.values()), "Train both variants: call train for each.")
+        settings = [
+            _find_settings(values, train.found[variant], variant)
+            for values, variant in zip(found[:2], PRECISIONS, strict=True)
+        ]
+        lrs = {lr for used in settings for lr, _ in used}
+        require(len(lrs) == 1, "Train both variants at the same learning rate.")
+        require(settings[0] == settings[1], "Train both variants at the same seeds.")
+        repeated = len(set(settings[0])) < len(settings[0])
+        require(not repeated, "A seed is there twice: its accuracy counts twice.")
+
+
+def _find_settings(
+    values: Iterable[float], trained: dict[tuple[float, int], float], variant: str
+) -> list[tuple[float, int]]:
+    """Learning rate and seed of each accuracy, read off the record of the trainings."""
+    by_value = {round(accuracy, 12): setting for setting, accuracy in trained.items()}
+    given = [round(float(value), 12) for value in values]
+    require(
+        all(value in by_value for value in given),
+        f"The accuracies of {variant} are not those of its trainings.",
+    )
+    return [by_value[value] for value in given]
 
 
 def _next_float(value: float, steps: int, dtype: torch.dtype) -> float:

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from course_utils.exercises.checking import Faults, checks_exercise, diagnose, fail, require
+from course_utils.exercises.experiment import judge_experiment, run_experiment
 from course_utils.exercises.oracles import (
     Batches,
     flatten_parameters,
@@ -20,7 +21,13 @@ from course_utils.exercises.oracles import (
     train_copy_without_zero_grad,
 )
 
-__all__ = ["check_cut_mix", "check_mix_each", "check_train_and_validate"]
+__all__ = [
+    "check_cut_mix",
+    "check_fmix_mask",
+    "check_measure_mixing",
+    "check_mix_each",
+    "check_train_and_validate",
+]
 
 Mix = Callable[..., Tensor]  # mix(first, partners, lam)
 
@@ -42,6 +49,12 @@ BOXES = (
     (-9, 2, 5, 4),
     (3, -8, 4, 6),
 )
+
+
+@checks_exercise()
+def check_measure_mixing(answer: Callable) -> None:
+    """``answer(config, data) -> (one, other, low, high)``: two variants over the same seeds."""
+    judge_experiment(run_experiment(answer))
 
 
 def _check_mixed(
@@ -260,6 +273,93 @@ def _describe_pixels(changed: Tensor) -> str:
     if not rows:
         return "no pixel"
     return f"rows {rows[0]}–{rows[-1]} and columns {columns[0]}–{columns[-1]}"
+
+
+# Noise that is wide, and noise that is high: rows and columns of frequencies must not be swapped.
+MASK_CASES = (((24, 40), 0.7, 3.0), ((40, 24), 0.25, 3.0), ((32, 32), 0.5, 1.0))
+MASK_TOLERANCE = 0.1  # of the norm: about one pixel in a hundred may differ by rounding
+
+Filter = Callable[[Tensor, float], Tensor]  # frequencies (H, W) and decay, to factors (H, W)
+Choose = Callable[[Tensor, float], Tensor]  # values (H, W) and λ, to a mask (H, W)
+
+
+def _damp(frequency: Tensor, decay: float) -> Tensor:
+    """Factors for each frequency; the lowest one is that of one wave along the longer side."""
+    return frequency.clamp(min=1 / max(frequency.shape)) ** -decay
+
+
+def _keep_largest(values: Tensor, lam: float) -> Tensor:
+    """True at the round(λ · H · W) largest values."""
+    count = round(lam * values.numel())
+    order = values.flatten().argsort(descending=True)
+    mask = torch.zeros(values.numel(), dtype=torch.bool)
+    mask[order[:count]] = True
+    return mask.view_as(values)
+
+
+def _fmix_mask(
+    noise: Tensor,
+    lam: float,
+    decay: float,
+    damp: Filter = _damp,
+    choose: Choose = _keep_largest,
+) -> Tensor:
+    """The oracle, unless it damps or chooses in another way."""
+    height, width = noise.shape
+    vertical = torch.fft.fftfreq(height)[:, None]  # (H, 1), in waves per pixel
+    horizontal = torch.fft.fftfreq(width)[None]  # (1, W)
+    frequency = (vertical.square() + horizontal.square()).sqrt()  # (H, W)
+    values = torch.fft.ifft2(torch.fft.fft2(noise) * damp(frequency, decay)).real
+    return choose(values, lam)
+
+
+# fmt: off
+MASK_FAULTS: Faults = (
+    ("The noise is not filtered: divide its spectrum by frequency ** decay.",
+     partial(_fmix_mask, damp=lambda frequency, decay: torch.ones_like(frequency))),
+    ("The high frequencies are amplified: divide by frequency ** decay, do not multiply.",
+     partial(_fmix_mask, damp=lambda frequency, decay: 1 / _damp(frequency, decay))),
+    ("The decay is not used: raise the frequency to the power of decay.",
+     partial(_fmix_mask, damp=lambda frequency, decay: _damp(frequency, 1.0))),
+    ("λ is the share of the second image here: keep the first one where the largest values are.",
+     partial(_fmix_mask, choose=lambda values, lam: _keep_largest(values, 1 - lam))),
+    ("The smallest values are kept: λ belongs to the largest.",
+     partial(_fmix_mask, choose=lambda values, lam: _keep_largest(-values, lam))),
+    ("All values above zero are kept, whatever λ is: keep the round(λ · H · W) largest.",
+     partial(_fmix_mask, choose=lambda values, lam: values > 0)),
+    ("The threshold is a share of the range of values: keep a share of the pixels instead.",
+     partial(_fmix_mask, choose=lambda values, lam: (
+         values - values.min()) / (values.max() - values.min()) > 1 - lam)),
+)
+# fmt: on
+
+
+@checks_exercise(faults=MASK_FAULTS)
+def check_fmix_mask(answer: Callable) -> None:
+    """``answer(noise, lam, decay) -> mask``: bool ``(H, W)``, True where the first image stays."""
+    for shape, lam, decay in MASK_CASES:
+        _check_one_mask(answer, torch.randn(shape), lam, decay)
+
+
+def _check_one_mask(answer: Callable, noise: Tensor, lam: float, decay: float) -> None:
+    given = noise.clone()
+    mask = answer(given, lam, decay)
+    require(isinstance(mask, Tensor), "Return a tensor: the mask.")
+    require(given.equal(noise), "It changes the noise that it is given: make a new tensor.")
+    shape = tuple(noise.shape)
+    require(tuple(mask.shape) == shape, f"The mask has the shape {shape}, not {tuple(mask.shape)}.")
+    require(mask.dtype == torch.bool, f"The mask is of the type bool, not {mask.dtype}.")
+    wanted, found = round(lam * noise.numel()), int(mask.sum())
+    diagnose(
+        mask.float(),
+        lambda other: other(noise, lam, decay).float(),
+        _fmix_mask,
+        MASK_FAULTS,
+        f"With λ = {lam} and decay {decay:g} it is another mask: {found} pixels of {shape} are "
+        f"True, and {wanted} should be, at the largest values of the filtered noise.",
+        tolerance=MASK_TOLERANCE,
+    )
+    require(found == wanted, f"{found} pixels are True: round(λ · H · W) is {wanted}.")
 
 
 class _Record:

@@ -14,6 +14,7 @@ from torch.optim.lr_scheduler import LambdaLR, LinearLR, LRScheduler
 from torch.utils.data import DataLoader, TensorDataset
 
 from course_utils.exercises.checking import Faults, checks_exercise, diagnose, fail, require
+from course_utils.exercises.experiment import judge_experiment, run_experiment
 from course_utils.exercises.oracles import (
     flatten_parameters,
     train_copy,
@@ -21,11 +22,22 @@ from course_utils.exercises.oracles import (
 )
 from course_utils.training.schedules import warmup_cosine
 
-__all__ = ["check_flat_cosine", "check_linear_warmup", "check_train_with_schedule"]
+__all__ = [
+    "check_flat_cosine",
+    "check_linear_warmup",
+    "check_measure_schedules",
+    "check_train_with_schedule",
+]
 
 PEAK_LR = 0.2  # of the training with a schedule
 PEAK_LRS = (0.3, 0.06)  # of the two groups that warm up
 FORGOTTEN = "A step sees the gradients of all batches so far: call zero_grad before each backward."
+
+
+@checks_exercise()
+def check_measure_schedules(answer: Callable) -> None:
+    """``answer(config, data) -> (one, other, low, high)``: two schedules over the same seeds."""
+    judge_experiment(run_experiment(answer))
 
 
 def _half_cosine(progress: float, peak_lr: float, min_lr: float) -> float:

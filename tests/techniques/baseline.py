@@ -229,8 +229,15 @@ def check_pytorch_card(card: dict) -> None:
     """The card's epoch is that of `LitClassifier`, from whatever mode the network is in."""
     batches = _make_batches()
     network = _make_network()
-    card["train_one_epoch"](network.eval(), batches, torch.optim.AdamW(network.parameters(), LR))
+    optimizer = torch.optim.AdamW(network.parameters(), LR)
+    card["train_one_epoch"](network.eval(), batches, optimizer, "cpu")
     _compare_weights(network, batches)
+    right = []
+    with torch.no_grad():
+        for images, targets in batches:
+            right += (network.eval()(images).argmax(dim=1) == targets).tolist()
+    found = card["measure_accuracy"](network.train(), batches, "cpu")
+    assert abs(found - sum(right) / len(right)) < 1e-6
     assert card["optimizer"].defaults["lr"] == LR
 
 

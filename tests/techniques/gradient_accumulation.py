@@ -1,8 +1,18 @@
 """Gradient accumulation: one optimizer step for several micro-batches."""
 
-import torch
-from lightning.pytorch import Callback
+import copy
 
+import pytest
+import torch
+import torch.nn.functional as F
+from lightning.pytorch import Callback
+from torch import nn
+from torch.nn.utils import parameters_to_vector
+from torch.optim import SGD
+from torch.utils.data import DataLoader, TensorDataset
+
+from course_utils.training import quiet_trainer
+from tests.experiments import plant_experiments
 from tests.techniques.record import BATCHES, CLASSES
 
 ACCUMULATED = 2
@@ -48,6 +58,54 @@ FAULTS = [
     ("trainer", OPTIONS | {"callbacks": NoMean()}),
     ("trainer", {"accumulate_grad_batches": ACCUMULATED + 1}),
 ]
+
+
+# The lesson's recipe cards: each gets the names that the card defined.
+def step_at_once(model, batches, max_norm):
+    """The weights after one clipped step of SGD on all batches together."""
+    model = copy.deepcopy(model)
+    inputs, targets = (torch.cat(parts) for parts in zip(*batches, strict=True))
+    F.cross_entropy(model(inputs), targets).backward()
+    nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+    SGD(model.parameters(), lr=0.5).step()
+    return parameters_to_vector(model.parameters())
+
+
+def check_pytorch_card(card):
+    """Micro-batches of any size give the large batch's step, clipped once, short ones too."""
+    batches = [(torch.randn(size, 3), torch.randint(2, (size,))) for size in (4, 4, 1)]
+    for max_norm in (1e6, 0.01):
+        model = nn.Linear(3, 2)
+        expected = step_at_once(model, batches, max_norm)
+        model.weight.grad = torch.ones_like(model.weight)  # left over from before
+        card["accumulate"](model, SGD(model.parameters(), lr=0.5), batches, max_norm)
+        torch.testing.assert_close(parameters_to_vector(model.parameters()), expected)
+    state = card["optimizer"].state[card["model"].weight]
+    assert state["step"] == card["total_steps"] == 4, "two steps per epoch, the short one too"
+    assert card["schedule"].last_epoch == 4
+    assert card["schedule"].get_last_lr()[0] == pytest.approx(0)
+
+
+def check_lightning_card(card):
+    """Accumulated, its module takes the steps of large batches; its trainer takes whole steps."""
+    data = TensorDataset(torch.randn(64, 3), torch.randint(2, (64,)))
+    start, weights = nn.Linear(3, 2), []
+    for size, accumulated in ((8, 4), (32, 1)):
+        model = copy.deepcopy(start)
+        trainer = quiet_trainer(
+            max_epochs=2, accelerator="cpu", accumulate_grad_batches=accumulated
+        )
+        trainer.fit(card["Accumulated"](model, lr=0.1), DataLoader(data, size))
+        assert trainer.global_step == 4
+        assert trainer.optimizers[0].param_groups[0]["lr"] == pytest.approx(0, abs=1e-9)
+        weights.append(parameters_to_vector(model.parameters()))
+    torch.testing.assert_close(*weights)
+    trainer = card["trainer"]
+    assert trainer.accumulate_grad_batches == card["k"] == 4
+    assert trainer.gradient_clip_val == 1.0
+    assert trainer.limit_train_batches == 8, "of nine batches"
+    assert trainer.global_step == 4
+    assert trainer.optimizers[0].param_groups[0]["lr"] == pytest.approx(0, abs=1e-9)
 
 
 # Planted answers of the lesson's exercises.
@@ -178,6 +236,7 @@ def _buggy(**changed: str) -> str:
 
 
 WRONG_ANSWERS = {
+    "measure_accumulation": plant_experiments("measure_accumulation"),
     "plan_batches": [
         (_plan(size="min(limit, share)"), "the micro-batch must divide the 512 images"),
         (_plan(size="min(limit, share)", value="size, -(-share // size)"), "must divide"),
@@ -277,6 +336,34 @@ WRONG_ANSWERS = {
 }  # fmt: skip
 
 OTHER_RIGHT_ANSWERS = {
+    "measure_accumulation": [
+        # one training after the other, at other seeds, with SGD
+        """
+def measure_accumulation(config, data):
+    columns = []
+    for accumulated in (1, 3):
+        options = {
+            "make_optimizer": partial(SGD, lr=0.01 * accumulated),
+            "trainer": {"accumulate_grad_batches": accumulated},
+        }
+        runs = [fit(config, data, seed=seed, **options) for seed in (7, 8, 9)]
+        columns.append([run.metrics["val_accuracy"] for run in runs])
+    differences = np.subtract(columns[1], columns[0])
+    half = 4.302652729911275 * differences.std(ddof=1) / np.sqrt(3)
+    return *columns, differences.mean() - half, differences.mean() + half
+""",
+        # the loader gives the large batch
+        """
+def measure_accumulation(config, data):
+    def large(data, seed):
+        return data.train_loader(seed, batch_size=48)
+
+    arms = {"small": {}, "large": {"make_loader": large}}
+    found = compare(config, data, arms, seeds=range(4))
+    gain = found.difference("large")
+    return [found.values("small"), found.values("large"), gain.low, gain.high]
+""",
+    ],
     "plan_batches": [
         """
 def plan_batches(effective_batch_size, limit, devices=1):

@@ -1,11 +1,17 @@
 """Gradient checkpointing: activations inside a block are recomputed in the backward pass."""
 
+import copy
 import itertools
 
+import timm
 import torch
+import torch.nn.functional as F
+from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from course_utils.measure.memory import count_saved_bytes
 from course_utils.models.freeze import freeze_before
+from tests.experiments import plant_experiments
 from tests.techniques.record import BATCHES
 
 
@@ -53,6 +59,71 @@ def change_the_second_pass(model):
 
 FAULTS = [("model_transform", freeze_then_reenter), ("model_transform", checkpoint_nothing)]
 COMPARED_FAULTS = [("model_transform", change_the_second_pass)]
+
+
+# The lesson's recipe cards: each gets the names that the card defined.
+def make_layers():
+    """Four blocks with BatchNorm and dropout, of the same shape in and out."""
+    layers = (nn.Conv2d(3, 3, 3, padding=1), nn.BatchNorm2d(3), nn.ReLU(), nn.Dropout(0.3))
+    return [nn.Sequential(*copy.deepcopy(layers)) for _ in range(4)]
+
+
+def observe_step(network, images):
+    """Gradients and saved bytes of one forward and backward pass from a fixed random state."""
+    torch.manual_seed(3)
+    with count_saved_bytes(network) as saved:
+        loss = network(images).square().mean()
+    loss.backward()
+    return [p.grad for p in network.parameters()], saved.total
+
+
+def check_pytorch_card(card):
+    """Gradients and running statistics are those of a plain `Sequential`, with fewer bytes."""
+    layers = make_layers()
+    plain = nn.Sequential(*copy.deepcopy(layers))
+    network = card["Checkpointed"](*layers)
+    network.load_state_dict(plain.state_dict())  # the names are those of a `Sequential`
+    images = torch.randn(6, 3, 8, 8)
+    calls = []
+    layers[0].register_forward_pre_hook(lambda *_: calls.append(1))
+    expected, plain_bytes = observe_step(plain, images)
+    found, fewer_bytes = observe_step(network, images)
+    assert all(map(torch.equal, found, expected)), "its gradients are those without checkpointing"
+    assert len(calls) == 2, "a block runs once in the forward pass, and once again"
+    assert 2 * fewer_bytes < plain_bytes
+    for one, other in zip(network.buffers(), plain.buffers(), strict=True):
+        torch.testing.assert_close(one, other)
+    calls.clear()
+    network.eval()(images).sum().backward()
+    assert len(calls) == 1, "in evaluation nothing is recomputed"
+    (group,) = card["adam"].param_groups
+    assert len(group["params"]) == len(list(card["deep"].parameters()))
+    assert all(p in card["adam"].state for p in group["params"]), "the card trains all of them"
+
+
+def check_lightning_card(card):
+    """Its training step has the plain loss and gradients, and saves fewer bytes."""
+    plain = timm.create_model("test_vit", num_classes=4, drop_rate=0.2)
+    lit = card["LitCheckpointed"](copy.deepcopy(plain), lr=0.25)
+    images, targets = torch.randn(3, 3, 160, 160), torch.randint(4, (3,))
+    torch.manual_seed(3)
+    with count_saved_bytes(plain) as all_bytes:
+        expected = F.cross_entropy(plain(images), targets)
+    torch.manual_seed(3)
+    with count_saved_bytes(lit) as fewer_bytes:
+        loss = lit.training_step((images, targets), 0)
+    assert torch.equal(loss, expected)
+    assert 2 * fewer_bytes.total < all_bytes.total
+    for one, other in ((plain, expected), (lit, loss)):
+        other.backward()
+        assert all(p.grad is not None for p in one.parameters())
+    for one, other in zip(lit.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad)
+    (group,) = lit.configure_optimizers().param_groups
+    assert group["lr"] == 0.25
+    assert len(group["params"]) == len(list(plain.parameters()))
+    assert card["LitCheckpointed"](plain).lr == 1e-3
+    assert card["trainer"].global_step == 2, "the card trains two batches"
 
 
 # Planted answers of the lesson's exercises.
@@ -176,6 +247,7 @@ def _buggy(**changed: object) -> str:
 
 
 WRONG_ANSWERS = {
+    "measure_batches": plant_experiments("measure_batches"),
     "choose_segments": [
         (_choose("max(round(math.sqrt(n * a / b)), 1)"), "71 segments, where 1 to 5 are possible"),
         (_choose("min(round(math.sqrt(n * a / b)), n)"), "0 segments, where 1 to 5 are"),
@@ -228,6 +300,30 @@ WRONG_ANSWERS = {
 }  # fmt: skip
 
 OTHER_RIGHT_ANSWERS = {
+    "measure_batches": [
+        # one training after the other, at other seeds; half the batch instead
+        """
+def measure_batches(config, data):
+    columns = []
+    for size in (config.batch_size, config.batch_size // 2):
+        load = lambda data, seed: data.train_loader(seed, batch_size=size)
+        runs = [fit(config, data, seed=seed, make_loader=load) for seed in (5, 6, 7)]
+        columns.append([run.metrics["val_accuracy"] for run in runs])
+    differences = np.subtract(columns[1], columns[0])
+    half = 4.302652729911275 * differences.std(ddof=1) / np.sqrt(3)
+    return *columns, differences.mean() - half, differences.mean() + half
+""",
+        # the data bring the batch
+        """
+from dataclasses import replace
+
+def measure_batches(config, data):
+    twice = replace(data, batch_size=2 * data.batch_size)
+    found = compare(config, data, {"once": {}, "twice": {"data": twice}}, seeds=range(4))
+    gain = found.difference("twice")
+    return [found.values("once"), found.values("twice"), gain.low, gain.high]
+""",
+    ],
     "choose_segments": [
         # by the length of the longest segment
         """

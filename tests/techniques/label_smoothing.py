@@ -1,9 +1,11 @@
 """Label smoothing: a share of every target is spread evenly over all classes."""
 
+import copy
 from functools import partial
 
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from tests.techniques.record import CLASSES, soften
 
@@ -37,7 +39,87 @@ FAULTS = [("loss", smooth_over_others), ("loss", softmax_first)]
 MASKED_FAULTS = [("loss", smooth_soft_targets_only, ("cutmix", "mixup"))]
 
 
+# The lesson's recipe cards: each gets the names that the card defined.
+def make_overconfident(factor):
+    """Logits that are calibrated after a division by ``factor``, and their targets."""
+    honest = 2 * torch.randn(4000, 6)
+    targets = torch.multinomial(honest.softmax(dim=1), 1)[:, 0]
+    return factor * honest, targets
+
+
+def check_pytorch_card(card):
+    """Its loss is PyTorch's with ε = 0.1, its T is found in both directions, and is divided by."""
+    logits, targets = make_overconfident(1)
+    expected = F.cross_entropy(logits, targets, label_smoothing=0.1)
+    torch.testing.assert_close(card["training_loss"](logits, targets), expected)
+    expected = F.cross_entropy(logits, targets, label_smoothing=0.3)
+    torch.testing.assert_close(card["training_loss"](logits, targets, 0.3), expected)
+    for factor in (3, 0.5):
+        found = card["find_temperature"](*make_overconfident(factor))
+        assert abs(found / factor - 1) < 0.1
+    logits, targets = make_overconfident(3)
+    net = nn.Sequential(nn.Dropout(0.5), nn.Identity()).train()
+    batches = list(zip(logits.split(1500), targets.split(1500), strict=True))
+    found_logits, found_targets = card["collect_logits"](net, batches, "cpu")
+    assert found_targets.equal(targets)
+    torch.testing.assert_close(found_logits, logits.double())  # evaluation mode: nothing is dropped
+    assert card["T"] == card["find_temperature"](card["logits"], card["targets"])
+
+
+def check_lightning_card(card):
+    """It trains with the smoothed loss, validates with the plain one, and predicts with T."""
+    model = nn.Linear(6, 6)
+    lit = card["LitSmoothed"](copy.deepcopy(model), smoothing=0.2, lr=0.25)
+    logged = {}
+    lit.log = logged.__setitem__
+    batch = torch.randn(9, 6), torch.arange(9) % 6
+    smoothed = F.cross_entropy(model(batch[0]), batch[1], label_smoothing=0.2)
+    torch.testing.assert_close(lit.training_step(batch, 0), smoothed)
+    lit.validation_step(batch, 0)
+    torch.testing.assert_close(logged["val_loss"], F.cross_entropy(model(batch[0]), batch[1]))
+    lit.temperature.fill_(2.5)
+    assert lit.state_dict()["temperature"] == 2.5, "a checkpoint holds it"
+    torch.testing.assert_close(lit.predict_step(batch, 0), model(batch[0]) / 2.5)
+    assert lit.configure_optimizers().param_groups[0]["lr"] == 0.25
+
+    assert (card["lit"].smoothing, card["lit"].lr) == (0.1, 1e-3)
+    losses = [F.cross_entropy(card["z"] / t, card["y"]) for t in torch.logspace(-1, 1, 400)]
+    chosen = F.cross_entropy(card["z"] / card["lit"].temperature, card["y"])
+    torch.testing.assert_close(chosen, min(losses))
+    saved = torch.load("calibrated.ckpt", weights_only=True)["state_dict"]["temperature"]
+    assert saved == card["lit"].temperature
+
+
 # Planted answers of the lesson's exercises.
+EXPERIMENT = """
+def smoothing_experiment(train, fit_temperature):
+    plain = train({options}, {seeds})
+    loss = partial(F.cross_entropy, label_smoothing={smoothing})
+    smooth = train({{"pretrained": True, "loss": loss}}, {other_seeds})
+    scaled, smoothed = [], []
+    for logits, targets in plain:
+        half = len(targets) // 2
+        t = fit_temperature({fitted})
+        scaled.append({scaled})
+    for logits, targets in smooth:
+        half = len(targets) // 2
+        smoothed.append({smoothed})
+    found = paired_difference(scaled, smoothed)
+    low, high, verdict = 100 * found.low, 100 * found.high, found.verdict(more_is_better=False)
+    {after}
+    return {{"scaled": scaled, "smoothed": smoothed, "low": low, "high": high, "verdict": verdict}}
+"""
+RIGHT_EXPERIMENT = {
+    "options": "{}",
+    "seeds": "(0, 1, 2)",
+    "other_seeds": "(0, 1, 2)",
+    "smoothing": "0.1",
+    "fitted": "logits[:half], targets[:half]",
+    "scaled": "calibration_error(logits[half:] / t, targets[half:])",
+    "smoothed": "calibration_error(logits[half:], targets[half:])",
+    "after": "",
+}
+
 SMOOTH = """
 import torch
 import torch.nn.functional as F
@@ -90,6 +172,10 @@ DOUBLE = "F.cross_entropy(model(images).softmax(dim=1), targets, label_smoothing
 SMOOTHED = "F.cross_entropy(logits, val_targets, label_smoothing=smoothing)"
 
 
+def _experiment(**changed: str) -> str:
+    return EXPERIMENT.format(**RIGHT_EXPERIMENT | changed)
+
+
 def _smooth(value: str) -> str:
     return SMOOTH.format(value=value)
 
@@ -103,6 +189,33 @@ def _train(**changed: str) -> str:
 
 
 WRONG_ANSWERS = {
+    "smoothing_experiment": [
+        # The check knows these too; a second source shows that each sentence is about its fault.
+        (_experiment(fitted="logits, targets"), "T is fitted on all images"),
+        (_experiment(fitted="logits[half:], targets[half:]"), "fitted on the half that is report"),
+        (_experiment(scaled="calibration_error(logits[half:], targets[half:])"), "not scaled"),
+        (_experiment(scaled="calibration_error(logits / t, targets)"), "All images are reported"),
+        (_experiment(smoothed="calibration_error(logits, targets)"), "It has all images"),
+        (_experiment(after="verdict = found.verdict()"), "a lower calibration error is better"),
+        (_experiment(after="low, high = found.low, found.high"), "in units of 1, not in points"),
+        (_experiment(after="low, high = high, low"), "not the 95 % interval of smoothed minus"),
+        (_experiment(after="verdict = 'equivalent'"), "is helps, not equivalent"),
+        (_experiment(after="scaled = scaled[0]"), "give one calibration error per seed"),
+        (_experiment(after="scaled = [0.1, 0.1, 0.1]"), "does not hold the calibration errors"),
+        (_experiment(smoothed="calibration_error(logits[half:] / t, targets[half:])"),
+         "smoothed does not hold|smoothed: "),
+        (_experiment(other_seeds="(3, 4, 5)"), "pair them"),
+        (_experiment(seeds="(0, 0, 1)", other_seeds="(0, 0, 1)"), "A seed is there twice"),
+        (_experiment(seeds="(0, 1)", other_seeds="(0, 1)"), "three seeds or more"),
+        (_experiment(smoothing="0.0"), "No training is smoothed"),
+        (_experiment(options="{'loss': partial(F.cross_entropy, label_smoothing=0.2)}"),
+         "No training is plain"),
+        (_experiment(after="return scaled, smoothed"), "Return a dictionary"),
+        (_experiment(after="return {'scaled': scaled}"), "lacks high, low, smoothed, verdict"),
+        ("def smoothing_experiment(train, fit_temperature):\n    return {'scaled': [0.1], "
+         "'smoothed': [0.1], 'low': 0, 'high': 0, 'verdict': 'equivalent'}",
+         "Nothing was trained"),
+    ],
     "smooth_targets": [
         (_smooth("(1 - smoothing) * hard + smoothing * (1 - hard) / (num_classes - 1)"),
          "over the C − 1 wrong classes"),
@@ -151,6 +264,58 @@ WRONG_ANSWERS = {
 }  # fmt: skip
 
 OTHER_RIGHT_ANSWERS = {
+    "smoothing_experiment": [
+        # the interval by hand, five seeds, a loss object
+        """
+def smoothing_experiment(train, fit_temperature):
+    def errors(answered, is_plain):
+        for logits, targets in answered:
+            fitted, reported = logits.chunk(2)
+            known, asked = targets.chunk(2)
+            t = fit_temperature(fitted, known) if is_plain else 1
+            yield calibration_error(reported / t, asked)
+
+    seeds = [4, 9, 2, 7, 1]
+    smooth = torch.nn.CrossEntropyLoss(label_smoothing=0.05)
+    result = {
+        "smoothed": np.array(list(errors(train({"loss": smooth}, seeds), False))),
+        "scaled": np.array(list(errors(train({}, seeds), True))),
+    }
+    points = 100 * (result["smoothed"] - result["scaled"])
+    half = 2.7764451051977987 * points.std(ddof=1) / math.sqrt(5)
+    low, high = points.mean() - half, points.mean() + half
+    verdict = "helps" if high < 0 else "hurts" if low > 0 else "inconclusive"
+    if -1 <= low and high <= 1:
+        verdict = "equivalent"
+    return result | {"low": low, "high": high, "verdict": verdict}
+""",
+        # two strengths, and the better one is reported
+        """
+def smoothing_experiment(train, fit_temperature):
+    seeds = (0, 1, 2)
+    scaled = []
+    for logits, targets in train({"pretrained": True, "loss": F.cross_entropy}, seeds):
+        n = len(targets) // 2
+        t = fit_temperature(logits[:n], targets[:n])
+        scaled.append(calibration_error(logits[n:].div(t), targets[n:], 15))
+    tried = []
+    for eps in (0.3, 0.02):
+        def loss(logits, targets, eps=eps):
+            return F.cross_entropy(logits, targets, label_smoothing=eps)
+
+        answered = train(dict(loss=loss, pretrained=True), seeds)
+        tried.append([calibration_error(a[len(b) // 2:], b[len(b) // 2:]) for a, b in answered])
+    best = min(tried, key=np.mean)
+    gap = paired_difference(scaled, best)
+    return dict(
+        scaled=scaled,
+        smoothed=best,
+        low=gap.low * 100,
+        high=gap.high * 100,
+        verdict=gap.verdict(more_is_better=False, margin=0.01),
+    )
+""",
+    ],
     "smooth_targets": [
         """
 def smooth_targets(targets, num_classes, smoothing):

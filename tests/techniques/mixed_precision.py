@@ -1,6 +1,12 @@
 """Mixed precision: autocast to bf16."""
 
+import copy
+import math
+
 import torch
+import torch._dynamo  # the cards' optimizers need it, and it cannot be imported twice
+import torch.nn.functional as F
+from torch import nn
 
 SEAM = {"trainer": {"precision": "bf16-mixed"}}
 
@@ -16,7 +22,95 @@ def invariant(record):
 FAULTS = [("trainer", {"precision": "bf16-true"}), ("trainer", {"precision": "32-true"})]
 
 
+# The lesson's recipe cards: each gets the names that the card defined.
+def make_batches(factor=1.0):
+    """Three batches of images, the second one multiplied by ``factor``, and their classes."""
+    torch.manual_seed(1)
+    batches = [(torch.randn(8, 3, 4, 4), torch.arange(8) % 5) for _ in range(3)]
+    batches[1] = batches[1][0] * factor, batches[1][1]
+    return batches
+
+
+def train_by_hand(model, batches, dtype, max_norm, scale):
+    """The card's loop without a scaler: casts, scale, clipping and skipped steps by hand."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for images, targets in batches:
+        rounded = copy.deepcopy(model).to(dtype)
+        loss = F.cross_entropy(rounded(images.to(dtype)).float(), targets)
+        (scale * loss).backward()
+        for parameter, other in zip(model.parameters(), rounded.parameters(), strict=True):
+            parameter.grad = other.grad.float() / scale
+        if all(parameter.grad.isfinite().all() for parameter in model.parameters()):
+            nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+            optimizer.step()
+        else:
+            scale /= 2
+    return model
+
+
+def check_pytorch_card(card):
+    """Its steps are those by hand: in bf16, in fp16 with a scale, clipped, skipped if infinite."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.ReLU(), nn.Linear(6, 5))
+    cases = (
+        (torch.bfloat16, 1.0, 0.1, 1.0),
+        (torch.bfloat16, 1.0, 100.0, 1.0),
+        (torch.float16, 2.0**16, 0.1, 1.0),
+        (torch.float16, 2.0**16, 0.1, math.inf),
+    )
+    for dtype, scale, max_norm, factor in cases:
+        batches = make_batches(factor)
+        expected = train_by_hand(copy.deepcopy(model), batches, dtype, max_norm, scale)
+        trained = copy.deepcopy(model)
+        optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
+        scaler = torch.amp.GradScaler("cpu", enabled=dtype == torch.float16)
+        options = {"device": "cpu", "dtype": dtype, "max_norm": max_norm}
+        assert card["train_amp"](trained.eval(), batches, optimizer, scaler, **options) is None
+        assert trained.training
+        for parameter, other in zip(trained.parameters(), expected.parameters(), strict=True):
+            assert parameter.isfinite().all()
+            torch.testing.assert_close(parameter, other, atol=1e-6, rtol=1e-4)
+    assert {p.dtype for p in card["net"].parameters()} == {torch.float32}
+    assert card["device"] == ("cuda" if torch.cuda.is_available() else "cpu")
+    assert card["optimizer"].param_groups[0]["lr"] == 1e-3
+    steps = {int(state["step"]) for state in card["optimizer"].state.values()}
+    assert steps == {2 * len(card["batches"])}, "two epochs with one scaler"
+
+
+def check_lightning_card(card):
+    """It trained in bf16-mixed with clipping, and its weights are fp32."""
+    model = nn.Linear(6, 6)
+    lit = card["LitMixed"](copy.deepcopy(model), lr=0.25)
+    batch = torch.randn(9, 6), torch.arange(9) % 6
+    expected = F.cross_entropy(model(batch[0]), batch[1])
+    torch.testing.assert_close(lit.training_step(batch, 0), expected)
+    assert lit.configure_optimizers().param_groups[0]["lr"] == 0.25
+    assert card["lit"].lr == 1e-3
+    assert {p.dtype for p in card["lit"].parameters()} == {torch.float32}
+    trainer = card["trainer"]
+    assert (trainer.precision, trainer.gradient_clip_val) == ("bf16-mixed", 1.0)
+    assert trainer.global_step == len(card["rows"])
+
+
 # Planted answers of the lesson's exercises.
+EXPERIMENT = """
+def precision_experiment(train):
+    fp32 = [train("32-true", {lr}, seed) for seed in {seeds}]
+    bf16 = [train("{variant}", {other_lr}, seed) for seed in {other_seeds}]
+    found = paired_difference(fp32, bf16)
+    low, high = found.low, found.high
+    {after}
+    return fp32, bf16, low, high
+"""
+RIGHT_EXPERIMENT = {
+    "lr": "3e-4",
+    "other_lr": "3e-4",
+    "variant": "bf16-true",
+    "seeds": "(0, 1, 2)",
+    "other_seeds": "(0, 1, 2)",
+    "after": "",
+}
+
 SPACING = """
 def find_spacing(value, dtype):
     info = torch.finfo(dtype)
@@ -118,7 +212,27 @@ def _buggy(**changed: str) -> str:
     return BUGGY.format(**LESSON | changed)
 
 
+def _experiment(**changed: str) -> str:
+    return EXPERIMENT.format(**RIGHT_EXPERIMENT | changed)
+
+
 WRONG_ANSWERS = {
+    "precision_experiment": [
+        (_experiment(after="low, high = high, low"), "edges are swapped"),
+        (_experiment(after="low, high = 100 * low, 100 * high"), "edges are in points"),
+        (_experiment(after="low, high = -high, -low"), "sign is turned round"),
+        (_experiment(after="low, high = -0.5, 0.5"), "The 95 % interval of these accuracies is"),
+        (_experiment(other_lr="1e-3"), "same learning rate"),
+        (_experiment(other_seeds="(3, 4, 5)"), "same seeds"),
+        (_experiment(seeds="(0, 1)", other_seeds="(0, 1)"), "take 3 or more"),
+        (_experiment(seeds="(0, 1, 1)", other_seeds="(0, 1, 1)"), "A seed is there twice"),
+        (_experiment(variant="bf16"), "The variants are 32-true and bf16-true"),
+        (_experiment(variant="32-true"), "Train both variants: call train for each"),
+        (_experiment(after="return fp32, bf16"), "Return four things"),
+        (_experiment(after="return"), "is there a return"),
+        (_experiment(after="fp32 = [0.5, 0.6, 0.7]; found = paired_difference(fp32, bf16); "
+                           "low, high = found.low, found.high"), "are not those of its trainings"),
+    ],
     "find_spacing": [
         (_spacing("info.eps * 2.0 ** round(math.log2(max(value, info.smallest_normal)))"),
          "float32, 1.5: .*from the next power of two on"),
@@ -176,6 +290,29 @@ WRONG_ANSWERS = {
 }  # fmt: skip
 
 OTHER_RIGHT_ANSWERS = {
+    "precision_experiment": [
+        # several learning rates, of which the one with the largest loss is reported; NumPy
+        """
+def precision_experiment(train):
+    found = {}
+    for lr in (1e-3, 1e-4):
+        pairs = [[train(v, lr, seed) for v in ("32-true", "bf16-true")] for seed in (5, 3, 8, 1)]
+        found[lr] = np.array(pairs).T
+    fp32, bf16 = min(found.values(), key=lambda pair: (pair[1] - pair[0]).mean())
+    difference = paired_difference(fp32, bf16)
+    return fp32, bf16, difference.low, difference.high
+""",
+        # the interval by hand
+        """
+def precision_experiment(train):
+    from scipy import stats
+
+    both = np.array([[train(v, 1e-4, s) for s in range(3)] for v in ("32-true", "bf16-true")])
+    change = both[1] - both[0]
+    half = stats.t.ppf(0.975, 2) * change.std(ddof=1) / math.sqrt(3)
+    return list(both[0]), list(both[1]), change.mean() - half, change.mean() + half
+""",
+    ],
     "find_spacing": [
         # climbs or descends from 1 by doubling
         """

@@ -1,8 +1,11 @@
 """mixup: images and targets averaged with those of another image of the batch."""
 
 import torch
+import torch.nn.functional as F
+from torch import nn
 from torchvision.transforms import v2
 
+from tests.experiments import plant_experiments
 from tests.techniques.record import CLASSES, soften
 
 SEAM = {"batch_transform": v2.MixUp(alpha=1.0, num_classes=CLASSES)}
@@ -31,6 +34,78 @@ def swap_lam(images, targets):
 FAULTS = [("batch_transform", permute_images_only), ("batch_transform", swap_lam)]
 
 
+# The lesson's recipe cards: each gets the names that the card defined.
+def draw_batch():
+    """Images (8, 3, 4, 4) and classes of which neighbours differ."""
+    return torch.randn(8, 3, 4, 4), torch.arange(8) % 5
+
+
+def read_lam(images, mixed):
+    """λ of a batch whose partners are the left neighbours."""
+    rolled = images.roll(1, 0)
+    return ((mixed - rolled) * (images - rolled)).sum() / (images - rolled).square().sum()
+
+
+class Seen(nn.Module):
+    """A linear network that keeps the images that it was given."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(48, 10)
+
+    def forward(self, images):
+        self.images = images
+        return self.linear(images.flatten(1))
+
+
+def check_pytorch_card(card):
+    """Its step mixes images and targets alike; it validates in eval mode on unmixed images."""
+    assert isinstance(card["mix_batch"], v2.MixUp)
+    assert card["mix_batch"]._dist.concentration1 == 0.2
+    model, (images, targets) = Seen(), draw_batch()
+    optimizer = torch.optim.SGD(model.eval().parameters(), lr=0.0)
+    loss = card["train_step"](model, optimizer, images.clone(), targets)
+    assert model.training
+    lam = read_lam(images, model.images)
+    soft = F.one_hot(targets, 10).float()
+    expected = F.cross_entropy(model(model.images), lam * soft + (1 - lam) * soft.roll(1, 0))
+    torch.testing.assert_close(loss, expected.item(), atol=1e-4, rtol=0)
+    assert model.linear.weight.grad.abs().sum() > 0
+    before = model.linear.weight.grad.clone()
+    card["train_step"](model, optimizer, images.clone(), targets)
+    assert not torch.equal(before, model.linear.weight.grad), "another batch, another λ"
+
+    assert not card["net"].training
+    x, y = card["val_set"].tensors
+    with torch.no_grad():
+        assert torch.cat(card["right"]).equal(card["net"](x).argmax(dim=1) == y)
+
+
+def check_lightning_card(card):
+    """The training loss is that of the mixed batch; the validation loss that of the plain one."""
+    model = Seen()
+    lit = card["LitMixup"](model, num_classes=10, alpha=0.7, lr=0.25)
+    assert lit.mix_batch._dist.concentration1 == 0.7
+    logged = {}
+    lit.log_dict = logged.update
+    images, targets = draw_batch()
+    soft = F.one_hot(targets, 10).float()
+    loss = lit.training_step((images.clone(), targets), 0)
+    lam = read_lam(images, model.images)
+    expected = F.cross_entropy(model(model.images), lam * soft + (1 - lam) * soft.roll(1, 0))
+    torch.testing.assert_close(loss, expected, atol=1e-4, rtol=0)
+    lit.validation_step((images, targets), 0)
+    torch.testing.assert_close(model.images, images)
+    logits = model(images)
+    torch.testing.assert_close(logged["val_loss"], F.cross_entropy(logits, targets))
+    right = (logits.argmax(dim=1) == targets).float().mean()
+    torch.testing.assert_close(logged["val_accuracy"], right)
+    assert lit.configure_optimizers().param_groups[0]["lr"] == 0.25
+    assert card["trainer"].callback_metrics["val_loss"] > 0
+    sampler = card["trainer"].train_dataloader.sampler
+    assert isinstance(sampler, torch.utils.data.RandomSampler), "partners change"
+
+
 # Planted answers of the lesson's exercises.
 EACH = """
 import torch.nn.functional as F
@@ -55,6 +130,21 @@ def cut_mix(images, targets, box, permutation, num_classes):
     lam = 1 - pasted / (images.shape[2] * images.shape[3])
     soft = F.one_hot(targets, num_classes).to(images.dtype)
     return cut, {soft}
+"""
+
+MASK = """
+import torch
+
+def fmix_mask(noise, lam, decay):
+    height, width = noise.shape
+    fy, fx = torch.fft.fftfreq(height), torch.fft.fftfreq(width)
+    frequency = (fy[:, None] ** 2 + fx[None, :] ** 2).sqrt().clamp(min=1 / max(height, width))
+    spectrum = torch.fft.fft2(noise) {damp}
+    values = torch.fft.ifft2(spectrum).real.flatten()
+    count = {count}
+    mask = torch.zeros(height * width, dtype=torch.bool)
+    {choose}
+    return {result}
 """
 
 TRAIN = """
@@ -98,6 +188,12 @@ RIGHT_CUT = {
     "partner": "images[permutation]",
     "soft": MIXED.format("soft"),
 }
+RIGHT_MASK = {
+    "damp": "/ frequency ** decay",
+    "count": "round(lam * height * width)",
+    "choose": "mask[values.topk(count).indices] = True",
+    "result": "mask.view(height, width)",
+}
 RIGHT_TRAIN = {
     "lam": "Beta(alpha, alpha).sample().item()",
     "mixed": MIXED.format("images"),
@@ -118,11 +214,16 @@ def _cut(**changed: str) -> str:
     return CUT.format(**RIGHT_CUT | changed)
 
 
+def _mask(**changed: str) -> str:
+    return MASK.format(**RIGHT_MASK | changed)
+
+
 def _train(**changed: str) -> str:
     return TRAIN.format(**RIGHT_TRAIN | changed)
 
 
 WRONG_ANSWERS = {
+    "measure_mixing": plant_experiments("measure_mixing"),
     "mix_each": [
         # The check knows these too; a second source shows that each sentence is about its fault.
         (_each(soft="(1 - b) * soft + b * soft[permutation]"), "swapped in the targets"),
@@ -162,6 +263,24 @@ WRONG_ANSWERS = {
         (_cut(soft="targets"), "Soft targets have the shape"),
         (_cut().replace("return cut,", "return"), "Return two tensors"),
     ],
+    "fmix_mask": [
+        # The check knows these too; a second source shows that each sentence is about its fault.
+        (_mask(damp="* 1"), "not filtered"),
+        (_mask(damp="* frequency ** decay"), "do not multiply"),
+        (_mask(damp="/ frequency"), "decay is not used"),
+        (_mask(count="round((1 - lam) * height * width)"), "share of the second image"),
+        (_mask(choose="mask[(-values).topk(count).indices] = True"), "smallest values"),
+        (_mask(choose="mask = values > 0"), "above zero"),
+        (_mask(choose="mask = values > values.quantile(0.5)"), "it is another mask|above zero"),
+        (_mask(result="~mask.view(height, width)"), "should be, at the largest values"),
+        (_mask(result="mask"), r"The mask has the shape \(24, 40\)"),
+        (_mask(result="mask.view(height, width).float()"), "of the type bool"),
+        (_mask(result="noise.mul_(0) > 1"), "changes the noise"),
+        (_mask(result="None"), "Return a tensor"),
+        (_mask().replace("fy[:, None] ** 2 + fx[None, :] ** 2", "fx[:, None] ** 2 + fx[None] ** 2"),
+         "must match|size of tensor"),
+        (_mask(count="max(1, int(lam * height * width) - 5)"), "pixels are True: round"),
+    ],
     "train_and_validate": [
         (_train(soft="hard"), "mixed with their partners, and the targets are not"),
         (_train(soft="(1 - lam) * hard + lam * hard[permutation]"), "swapped between"),
@@ -194,6 +313,53 @@ def train_and_validate(model, train_batches, val_batches, num_classes, alpha, lr
 }  # fmt: skip
 
 OTHER_RIGHT_ANSWERS = {
+    "measure_mixing": [
+        # one training after the other, at other seeds, with a CutMix
+        """
+from course_utils import fit
+
+
+def measure_mixing(config, data):
+    columns = []
+    for transform in (None, v2.CutMix(alpha=1.0, num_classes=data.num_classes)):
+        runs = [fit(config, data, seed=seed, batch_transform=transform) for seed in (7, 8, 9)]
+        columns.append([run.metrics["val_accuracy"] for run in runs])
+    differences = np.subtract(columns[1], columns[0])
+    half = 4.302652729911275 * differences.std(ddof=1) / np.sqrt(3)
+    return *columns, differences.mean() - half, differences.mean() + half
+""",
+        """
+def measure_mixing(config, data):
+    mix = v2.MixUp(alpha=0.3, num_classes=data.num_classes)
+    plain = {"make_loader": ImageData.plain_loader}
+    variants = {"a": plain, "b": plain | {"batch_transform": mix}}
+    found = compare(config, data, variants, seeds=range(4))
+    gain = found.difference("b")
+    return [found.values("a"), found.values("b"), gain.low, gain.high]
+""",
+    ],
+    "fmix_mask": [
+        # half of the spectrum is enough for real noise
+        """
+def fmix_mask(noise, lam, decay):
+    h, w = noise.shape
+    f = torch.hypot(torch.fft.fftfreq(h)[:, None], torch.fft.rfftfreq(w)[None])
+    f = f.maximum(torch.tensor(1 / max(h, w)))
+    smooth = torch.fft.irfft2(torch.fft.rfft2(noise) * f.pow(-decay), s=(h, w))
+    rank = smooth.flatten().argsort(descending=True).argsort().view(h, w)
+    return rank < round(lam * h * w)
+""",
+        """
+def fmix_mask(noise, lam, decay):
+    rows, columns = noise.shape
+    fy, fx = np.meshgrid(np.fft.fftfreq(rows), np.fft.fftfreq(columns), indexing="ij")
+    f = np.maximum(np.sqrt(fy**2 + fx**2), 1 / max(rows, columns))
+    values = np.fft.ifft2(np.fft.fft2(noise.double().numpy()) / f**decay).real
+    count = round(lam * values.size)
+    threshold = np.sort(values.ravel())[::-1][count - 1]
+    return torch.from_numpy(values >= threshold)
+""",
+    ],
     "mix_each": [
         """
 def mix_each(images, targets, lams, permutation, num_classes):

@@ -3,9 +3,16 @@
 import math
 from functools import partial
 
+import lightning as L
 import pytest
+import torch
+from torch import nn
+from torch.optim import SGD
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
+from course_utils.training import quiet_trainer
 from course_utils.training.schedules import warmup_cosine
+from tests.experiments import plant_experiments
 from tests.techniques.record import PEAK_LR
 
 MIN_LR = 0.01
@@ -31,6 +38,73 @@ def warm_up_off_by_one(optimizer, total_steps):
 
 
 FAULTS = [("make_schedule", end_at_zero), ("make_schedule", warm_up_off_by_one)]
+
+
+# The lesson's recipe cards: each gets the names that the card defined.
+class Recorder(L.Callback):
+    """The learning rate of every optimizer step."""
+
+    def __init__(self):
+        self.learning_rates = []
+
+    def on_before_optimizer_step(self, trainer, pl_module, optimizer):
+        self.learning_rates.append(optimizer.param_groups[0]["lr"])
+
+
+def read_plan(make_schedule, steps, peak_lr):
+    """The learning rates of ``steps`` steps, read from an optimizer."""
+    optimizer = SGD([nn.Parameter(torch.zeros(1))], lr=peak_lr)
+    schedule = make_schedule(optimizer, steps)
+    found = []
+    for _ in range(steps):
+        found.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+    return found
+
+
+def check_pytorch_card(card):
+    """Its schedule is the course's, and its loop takes every step at the planned learning rate."""
+    for total, warmup in ((111, 10), (42, 7), (12, 1), (9, 7)):
+        by_card = partial(card["warmup_then_cosine"], warmup_steps=warmup)
+        by_course = partial(warmup_cosine, warmup_steps=warmup)
+        expected = read_plan(by_course, total, peak_lr=0.3)
+        assert read_plan(by_card, total, peak_lr=0.3) == pytest.approx(expected, abs=1e-9)
+    expected = read_plan(partial(warmup_cosine, warmup_steps=5), 20, peak_lr=1e-3)
+    assert card["history"] == pytest.approx(expected, abs=1e-9)
+
+
+class Stream(IterableDataset):
+    """Images and targets without a length."""
+
+    def __iter__(self):
+        for _ in range(8):
+            yield torch.zeros(3), torch.tensor(0)
+
+
+def check_lightning_card(card):
+    """Every step is taken at the course's learning rate; a loader without a length is refused."""
+    batches = TensorDataset(torch.randn(48, 3), torch.randint(2, (48,)))
+    for accumulated, steps in ((1, 36), (2, 18)):
+        recorder = Recorder()
+        module = card["WarmupCosine"](nn.Linear(3, 2), lr=0.3, warmup_share=0.25)
+        trainer = quiet_trainer(
+            max_epochs=3,
+            accelerator="cpu",
+            accumulate_grad_batches=accumulated,
+            callbacks=recorder,
+        )
+        trainer.fit(module, DataLoader(batches, 4))
+        warmed_up = partial(warmup_cosine, warmup_steps=steps // 4)
+        assert recorder.learning_rates == pytest.approx(read_plan(warmed_up, steps, 0.3), abs=1e-9)
+    stream = DataLoader(Stream(), 4)
+    with pytest.raises(ValueError, match="give it max_steps"):
+        quiet_trainer(max_epochs=1, accelerator="cpu").fit(
+            card["WarmupCosine"](nn.Linear(3, 2)), stream
+        )
+    (group,) = card["trainer"].optimizers[0].param_groups
+    assert group["initial_lr"] == 1e-3
+    assert group["lr"] < 1e-5  # the schedule is stepped once more after the last step
 
 
 # Planted answers of the lesson's exercises.
@@ -106,6 +180,7 @@ def _train(**changed: str) -> str:
 ALL_IMAGES = "epochs * math.ceil(len(dataset) / loader.batch_size)"
 
 WRONG_ANSWERS = {
+    "measure_schedules": plant_experiments("measure_schedules"),
     "flat_cosine": [
         # The check knows these too; a second source shows that each sentence is about its fault.
         (_flat(progress="(step - flat_steps) / (total_steps - flat_steps)"), "many steps forward"),
@@ -168,6 +243,35 @@ WRONG_ANSWERS = {
 }  # fmt: skip
 
 OTHER_RIGHT_ANSWERS = {
+    "measure_schedules": [
+        # one training after the other, at other seeds, with one cycle
+        """
+from course_utils import fit
+
+
+def one_cycle(optimizer, total_steps):
+    return schedulers.OneCycleLR(optimizer, 0.01, total_steps)
+
+
+def measure_schedules(config, data):
+    columns = []
+    for maker in (None, one_cycle):
+        options = {"make_optimizer": partial(SGD, lr=0.01), "make_schedule": maker}
+        runs = [fit(config, data, seed=seed, **options) for seed in (7, 8, 9)]
+        columns.append([run.metrics["val_accuracy"] for run in runs])
+    differences = np.subtract(columns[1], columns[0])
+    half = 4.302652729911275 * differences.std(ddof=1) / np.sqrt(3)
+    return *columns, differences.mean() - half, differences.mean() + half
+""",
+        """
+def measure_schedules(config, data):
+    training = {"make_optimizer": partial(AdamW, lr=0.004)}
+    arms = {"constant": training, "cosine": training | {"make_schedule": warmup_cosine}}
+    found = compare(config, data, arms, seeds=range(4))
+    gain = found.difference("cosine")
+    return [found.values("constant"), found.values("cosine"), gain.low, gain.high]
+""",
+    ],
     "flat_cosine": [
         """
 def flat_cosine(step, peak_lr, min_lr, flat_steps, total_steps):

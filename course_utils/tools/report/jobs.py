@@ -1,0 +1,40 @@
+"""Jobs of a long search that can be interrupted: what is done is kept, a line each."""
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+__all__ = ["run_missing"]
+
+
+def run_missing(jobs: Iterable[dict], run: Callable[[dict], dict], path: Path) -> list[dict]:
+    """Run the jobs that are not in a file yet; each is kept as soon as it ends.
+
+    Args:
+        jobs: What to run: dictionaries of JSON values. A row of the file is of a job if it has
+            all of the job's entries.
+        run: Runs a job, and returns its row: the job's entries and what it measured.
+        path: The file, one JSON object per line. It need not exist, nor its folder.
+
+    Returns:
+        The rows of these jobs, in the order in which they ended.
+    """
+    jobs = list(jobs)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    missing = [job for job in jobs if not any(_is_of(row, job) for row in _read_rows(path))]
+    for number, job in enumerate(missing, 1):
+        row = json.dumps(run(job))
+        with path.open("a", encoding="utf-8") as file:
+            file.write(row + "\n")
+        print(f"{number}/{len(missing)}", row, flush=True)
+    return [row for row in _read_rows(path) if any(_is_of(row, job) for job in jobs)]
+
+
+def _read_rows(path: Path) -> list[dict]:
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def _is_of(row: dict, job: dict) -> bool:
+    return all(name in row and row[name] == value for name, value in job.items())
