@@ -114,7 +114,7 @@ def test_a_named_pipe_is_not_waited_for(grade, course, tmp_path):  # h03, z07
     os.mkfifo(pipe)
     printed, rows = grade()
     assert "ann · 05_mixup: it is no file: hand in a notebook" in printed
-    assert [row["points"] for row in rows] == ["0", "0", "0"]
+    assert {row["points"] for row in rows} == {"0"}
     status, printed, _ = course("check", str(pipe))
     assert status == 1
     assert "is no file: give the path of an .ipynb file" in printed

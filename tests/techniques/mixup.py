@@ -95,6 +95,7 @@ def check_lightning_card(card):
     expected = F.cross_entropy(model(model.images), lam * soft + (1 - lam) * soft.roll(1, 0))
     torch.testing.assert_close(loss, expected, atol=1e-4, rtol=0)
     lit.validation_step((images, targets), 0)
+    assert set(logged) == {"val_loss", "val_accuracy"}
     torch.testing.assert_close(model.images, images)
     logits = model(images)
     torch.testing.assert_close(logged["val_loss"], F.cross_entropy(logits, targets))

@@ -11,7 +11,9 @@ from course_utils.files import ROOT
 __all__ = ["COLAB_PACKAGES", "make_colab_cell"]
 
 COLAB_PACKAGES = (  # what lessons import; a test compares it with their imports
+    "accelerate",
     "albumentations",
+    "ipywidgets",
     "lightning",
     "matplotlib",
     "numpy",
