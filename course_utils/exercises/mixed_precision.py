@@ -105,8 +105,9 @@ def _report_edges(edges: Callable) -> Callable:
     )
 
 
+WRONG_EDGES = tuple((text, _report_edges(edges)) for text, edges in EDGE_FAULTS)
 EXPERIMENT_FAULTS: Faults = (
-    *((text, _report_edges(edges)) for text, edges in EDGE_FAULTS),
+    *WRONG_EDGES,
     (
         "Train both variants at the same seeds.",
         partial(_run_experiment, other_seeds=(4, 5, 6, 7)),

@@ -28,6 +28,12 @@ def wait_for_kernel(page):
     )
 
 
+def run_all(page):
+    page.get_by_role("menuitem", name="Kernel").click()
+    page.get_by_role("menuitem", name="Restart Kernel and Run All Cells").click()
+    page.get_by_role("button", name="Confirm Kernel Restart").click()
+
+
 def test_a_lesson_runs_from_top_to_bottom(lab, copied_course, open_page):
     server = lab(copied_course)
     page, watch = open_page(server.url("01_baseline.ipynb"), server.own, height=1000)
@@ -42,9 +48,7 @@ def test_a_lesson_runs_from_top_to_bottom(lab, copied_course, open_page):
     )
     page.get_by_role("menuitem", name="Edit").click()
     page.get_by_role("menuitem", name="Clear Outputs of All Cells").click()
-    page.get_by_role("menuitem", name="Kernel").click()
-    page.get_by_role("menuitem", name="Restart Kernel and Run All Cells").click()
-    page.get_by_role("button", name="Confirm Kernel Restart").click()
+    run_all(page)
     number = sum(c.cell_type == "code" for c in find_lessons()[1].read().cells)
     last = page.locator(".jp-CodeCell .jp-InputPrompt", has_text=f"[{number}]:")
     expect(last.first).to_be_attached(timeout=RUN_LIMIT_MS)
@@ -64,6 +68,29 @@ def test_a_lesson_runs_from_top_to_bottom(lab, copied_course, open_page):
     watch.assert_quiet()
 
 
+@pytest.mark.parametrize("name", ["04_warmup_cosine", "05_mixup"])
+def test_a_slider_changes_the_figure(lab, copied_course, open_page, name):
+    """The lesson is cut off behind its slider: no training is waited for."""
+    path = copied_course / "notebooks" / f"{name}.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    place = next(i for i, cell in enumerate(notebook.cells) if "interact(" in cell.source)
+    del notebook.cells[place + 1 :]
+    nbformat.write(notebook, path)
+    server = lab(copied_course)
+    page, _ = open_page(server.url(path.name), server.own, height=1000)
+    page.locator(".jp-Notebook .jp-CodeCell").first.wait_for(timeout=CELL_LIMIT_MS)
+    wait_for_kernel(page)
+    run_all(page)
+    handle = page.locator(".jupyter-widgets .noUi-handle").first
+    expect(handle).to_be_visible(timeout=CELL_LIMIT_MS)
+    figure = page.locator(".jupyter-widgets.widget-output img")
+    expect(figure).to_be_visible(timeout=CELL_LIMIT_MS)
+    before = figure.get_attribute("src")
+    handle.focus()
+    page.keyboard.press("ArrowRight")
+    expect(figure).not_to_have_attribute("src", before, timeout=CELL_LIMIT_MS)
+
+
 def fill(page, cell, source):
     """Replace a cell's text, as a student would, and run it."""
     cell.locator(".cm-content").click()
@@ -80,7 +107,7 @@ def released_course(tmp_path):
 def test_an_exercise_done_wrong_and_then_right(lab, released_course, open_page):
     lesson = next(x for x in find_lessons() if x.name == "05_mixup")
     imports, exercises = read_exercises(lesson.path)
-    name, solution, check = exercises[0]
+    name, solution, check = next(exercise for exercise in exercises if exercise[0] == "mix_each")
     server = lab(released_course)
     page, watch = open_page(server.url("05_mixup.ipynb"), server.own, height=1000)
     cells = page.locator(".jp-Notebook .jp-CodeCell")
