@@ -12,8 +12,8 @@ from rich.text import Text
 
 from course_utils.errors import CourseError
 from course_utils.files import write_atomically
+from course_utils.measure.places import find_places, mean_interval
 from course_utils.measure.provenance import describe_hardware, read_commit, read_versions
-from course_utils.tools.race.rank import find_places, mean_interval
 
 __all__ = ["Leaderboard", "Row", "read_leaderboard", "summarize_rows"]
 

@@ -30,6 +30,7 @@ from course_utils.tools.teach.pristine import read_package, write_package
 __all__ = ["Race", "Trained"]
 
 PACKAGE = ("course_utils", "data/weights")  # what a recipe may use of the course
+RECIPE = "race_recipe.py"
 STARTING_S = 120  # for the imports of PyTorch and Lightning: then it is the machine that is slow
 ANSWERING_S = 60  # for the classes of the hidden images
 POLL_S = 0.02
@@ -63,17 +64,17 @@ class Race:
             CourseError: the recipe is refused, with the reason in one line.
         """
         asked = {
-            "recipe": "race_recipe.py",
+            "recipe": RECIPE,
             "config": asdict(self.config),
             "data": describe_data(self.data),
             "seed": seed,
             "budget": asdict(self.budget),
             "forbidden": list_forbidden(self.config),
         }
-        files = {
+        files: dict[str, bytes] = {
             worker.ASKED: json.dumps(asked).encode(),
             worker.DATA: encode_data(self.data),
-            asked["recipe"]: recipe.read_bytes(),
+            RECIPE: recipe.read_bytes(),
         }
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
             course, work = Path(name, "course").resolve(), Path(name, "work").resolve()

@@ -6,7 +6,7 @@ import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -17,8 +17,6 @@ from course_utils.errors import CourseError
 from course_utils.files import ROOT
 
 __all__ = ["HiddenSplit", "decode_data", "describe_data", "encode_data", "list_forbidden"]
-
-ARRAYS = ("train_images", "train_targets", "val_images", "val_targets")
 
 
 @dataclass(frozen=True)
@@ -81,8 +79,13 @@ class HiddenSplit:
 def encode_data(data: ImageData) -> bytes:
     """Training and validation images, as a file of NumPy; the test split is not in it."""
     file = io.BytesIO()
-    arrays = (data.train.images, data.train.targets, data.val.images, data.val.targets)
-    np.savez(file, **dict(zip(ARRAYS, arrays, strict=True)))
+    np.savez(
+        file,
+        train_images=data.train.images,
+        train_targets=data.train.targets,
+        val_images=data.val.images,
+        val_targets=data.val.targets,
+    )
     return file.getvalue()
 
 
@@ -99,12 +102,16 @@ def _refuse() -> NoReturn:
 def decode_data(path: Path, about: dict) -> ImageData:
     """The data of a race, in the process of a recipe. To open their test split is refused."""
     with np.load(path, allow_pickle=False) as arrays:
-        train_images, train_targets, val_images, val_targets = (arrays[name] for name in ARRAYS)
+        train = Images(arrays["train_images"], arrays["train_targets"])
+        val = Images(arrays["val_images"], arrays["val_targets"])
+    rest: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in about.items()
+    }
     return ImageData(
-        train=Images(train_images, train_targets),
-        val=Images(val_images, val_targets),
+        train=train,
+        val=val,
         open_test=_refuse,
-        **{name: tuple(x) if isinstance(x, list) else x for name, x in about.items()},
+        **rest,
     )
 
 

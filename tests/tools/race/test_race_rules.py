@@ -15,11 +15,11 @@ from course_utils.data.image_data import Images
 from course_utils.data.photos import PHOTOS
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
+from course_utils.measure.places import find_places, mean_interval
 from course_utils.tools.race.budget import Budget
 from course_utils.tools.race.entries import MOST_BYTES, find_entries
 from course_utils.tools.race.leaderboard import Leaderboard, Row, read_leaderboard, summarize_rows
 from course_utils.tools.race.load import describe_failure, load_recipe
-from course_utils.tools.race.rank import find_places, mean_interval
 from course_utils.tools.race.split import (
     HiddenSplit,
     decode_data,
@@ -70,9 +70,12 @@ def test_a_number_that_is_no_budget_is_refused(values, sentence):
 def test_a_training_ends_with_its_steps(hand_in, config, data, monkeypatch):
     taken = []
     step = torch.optim.AdamW.step
-    monkeypatch.setattr(
-        torch.optim.AdamW, "step", lambda *args, **kw: (taken.append(1), step(*args, **kw))[1]
-    )
+
+    def note(*arguments, **options):
+        taken.append(1)
+        return step(*arguments, **options)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", note)
     train(hand_in(GOOD), config, data)
     assert len(taken) == 8  # two epochs of four batches
     taken.clear()

@@ -1,4 +1,4 @@
-"""Places in a race: one only where the 95 % intervals do not overlap."""
+"""Places of several recipes: one only where the 95 % intervals do not overlap."""
 
 from collections.abc import Mapping, Sequence
 
