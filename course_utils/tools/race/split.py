@@ -32,7 +32,7 @@ class HiddenSplit:
 
     @classmethod
     def open(cls, data: ImageData) -> "HiddenSplit":
-        """The test split of ``data``, in an order that nobody can predict.
+        """The test split of ``data``, in an order that cannot be predicted.
 
         Raises:
             CourseError: the data have no test split.

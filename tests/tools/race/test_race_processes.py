@@ -10,6 +10,7 @@ import pytest
 
 from course_utils.files import ROOT
 from course_utils.tools import cli
+from course_utils.tools.teach.sandbox import find_sandbox
 from tests.tools.conftest import assert_one_line, interrupt
 from tests.tools.race.conftest import GOOD, MODULE
 
@@ -210,6 +211,34 @@ def test_who_fakes_the_measurement_gains_nothing(race, hand_in, source):
         source += "\n        def recipe(config):\n            return {}\n"
     _, row = run_once(race, hand_in(source), "--steps", "1")
     assert row["problem"] or row["accuracy"] < CHANCE
+
+
+@pytest.mark.faults
+def test_in_the_sandbox_the_images_are_not_there(race, hand_in):
+    """Not for libraries in C++ either, which tell Python nothing of what they open."""
+    found, missing = find_sandbox(None)
+    if not found:
+        pytest.skip(missing)
+    source = f"""
+    import cv2
+    from torchvision.io import read_file
+    sheets = {str(ROOT / "data/photos")!r}
+    assert cv2.imread(sheets + "/test_cat.jpg") is None
+    try:
+        read_file(sheets + "/test_cat.jpg")
+    except RuntimeError:
+        pass
+    else:
+        raise AssertionError("it is there")
+    def recipe(config):
+        return {{}}
+    """
+    options = [option for option in EASY if option != "--no-sandbox"]
+    (status, _, error), rows = race(
+        hand_in(source), *options, "--sandbox", "--seeds", "1", "--steps", "4"
+    )
+    assert (status, error) == (0, "")
+    assert not rows["recipe"]["problem"]
 
 
 @pytest.mark.faults
