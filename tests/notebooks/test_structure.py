@@ -37,6 +37,7 @@ PRACTICE = {  # lessons without a new technique
     "91_project": [
         "Question",
         "Set-up",
+        "Idea",
         "Experiment",
         "Verdict",
         "Exercises",

@@ -71,6 +71,8 @@ OTHER_RIGHT_ANSWERS = {
     "worth_of_a_part": [
         # by hand, at other seeds
         """
+from course_utils import fit
+
 def worth_of_a_part(config, data):
     arguments = {"make_schedule": warmup_cosine}
     columns = [

@@ -13,6 +13,7 @@ from subprocess import Popen
 
 from course_utils.config import Config
 from course_utils.data.image_data import ImageData
+from course_utils.data.photos import PHOTOS
 from course_utils.errors import CourseError
 from course_utils.files import ROOT, write_atomically
 from course_utils.tools.race import worker
@@ -32,7 +33,6 @@ __all__ = ["Race", "Trained"]
 PACKAGE = ("course_utils", "data/weights")  # what a recipe may use of the course
 RECIPE = "race_recipe.py"
 STARTING_S = 120  # for the imports of PyTorch and Lightning: then it is the machine that is slow
-ANSWERING_S = 60  # for the classes of the hidden images
 POLL_S = 0.02
 ENDED = "its process ended before the training did: does it exit, or need too much memory?"
 STARTLESS = "no training starts here: try course doctor"
@@ -43,7 +43,7 @@ class Trained:
     """One training: its accuracy on the hidden split in [0, 1], and its seconds."""
 
     accuracy: float
-    time_s: float  # from before the recipe is imported to the end of the training
+    time_s: float  # from before the recipe is imported until the hidden images are classified
 
 
 @dataclass(frozen=True)
@@ -90,13 +90,14 @@ class Race:
             course,
             work,
             sandbox=self.sandbox,
-            hidden=[str(NOTEBOOKS), *list_forbidden(self.config)],
+            hidden=[str(NOTEBOOKS), str(PHOTOS)],
         ) as process:
             _await(process, work, worker.READY, STARTING_S, STARTLESS)
             time_s = _await(process, work, worker.TRAINED, limit_s, self._explain_time())
             write_atomically(work / worker.HIDDEN, self.hidden.encode_images())
-            late = f"its network takes longer than {ANSWERING_S} s to classify the hidden images"
-            _await(process, work, worker.PREDICTED, ANSWERING_S, late)
+            answer_s = self.budget.answer_s
+            late = f"its network takes longer than {answer_s:g} s to classify the hidden images"
+            time_s += _await(process, work, worker.PREDICTED, answer_s, late)
         return Trained(self.hidden.judge(work / worker.PREDICTED), time_s)
 
     def _explain_time(self) -> str:

@@ -18,6 +18,8 @@ from course_utils.files import ROOT
 
 __all__ = ["HiddenSplit", "decode_data", "describe_data", "encode_data", "list_forbidden"]
 
+CIFAR10 = ("cifar-10-batches-py", "cifar-10-python.tar.gz")  # as torchvision stores it
+
 
 @dataclass(frozen=True)
 class HiddenSplit:
@@ -116,10 +118,14 @@ def decode_data(path: Path, about: dict) -> ImageData:
 
 
 def list_forbidden(config: Config) -> list[str]:
-    """Folders that may hold the hidden images. A recipe has no reason to open them."""
-    folders = [PHOTOS, ROOT / "data" / "cifar10"]
+    """Real paths that may hold the hidden images. A recipe has no reason to open them.
+
+    They are as narrow as can be: a folder of data may hold other things, Python among them.
+    """
+    downloads = [ROOT / "data" / "cifar10"]
     if os.environ.get("COURSE_DATA_DIR"):
-        folders.append(Path(os.path.expanduser(os.environ["COURSE_DATA_DIR"])))
+        downloads.append(Path(os.path.expanduser(os.environ["COURSE_DATA_DIR"])))
+    paths = [PHOTOS, *(folder / name for folder in downloads for name in CIFAR10)]
     if Path(config.dataset).is_dir():
-        folders.append(Path(config.dataset))
-    return [os.path.realpath(folder) for folder in folders]
+        paths += [Path(config.dataset, split) for split in ("train", "test")]
+    return [os.path.realpath(path) for path in paths]

@@ -267,6 +267,14 @@ def test_one_that_never_ends_is_ended(race, hand_in, source):
     assert not left
 
 
+@pytest.mark.faults
+def test_one_that_says_too_early_that_it_has_ended_gains_little(race, hand_in):
+    early = "import pathlib, time\npathlib.Path('trained').touch()\ntime.sleep(999)"
+    status, row = run_once(race, hand_in(early), "--seconds", "1")
+    assert status == 1
+    assert row["problem"].startswith("its network takes longer than 10.25 s to classify")
+
+
 def _is_worker(process, parent):
     words = process.info["cmdline"] or []
     return "course_utils.tools.race.worker" in words and process.ppid() in (1, parent)

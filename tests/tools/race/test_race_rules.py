@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 
+import nbformat
 import numpy as np
 import pytest
 import torch
@@ -167,6 +168,14 @@ def test_what_is_no_recipe_is_refused_in_one_line(
     assert "\n" not in str(found.value)
 
 
+def test_the_recipe_of_lesson_91_takes_part(hand_in, config, data):
+    """Its cell is a file as it stands."""
+    notebook = nbformat.read(ROOT / "notebooks" / "91_project.ipynb", as_version=4)
+    (cell,) = [cell for cell in notebook.cells if cell.id == "recipe"]
+    model = train(hand_in(cell.source), config, data, Budget(600, steps=2))
+    assert classify(model, data, data.val.images).shape == (40,)
+
+
 def test_a_file_may_have_the_name_of_a_library(hand_in, config):
     assert load_recipe(hand_in(GOOD, "torch.py"))(config) == {"config": config.replace(epochs=2)}
     assert sys.modules["torch"] is torch
@@ -313,7 +322,9 @@ def test_folders_of_hidden_images_are_known(tmp_path, monkeypatch, config):
     (tmp_path / "mine").mkdir()
     found = list_forbidden(config.replace(dataset=str(tmp_path / "mine")))
     assert str(PHOTOS.resolve()) in found
-    assert {str(tmp_path.resolve() / name) for name in ("cifar", "mine")} <= set(found)
+    hidden = ("cifar/cifar-10-batches-py", "mine/train", "mine/test")
+    assert {str(tmp_path.resolve() / name) for name in hidden} <= set(found)
+    assert str(tmp_path.resolve() / "mine") not in found, "it may hold more than images"
 
 
 # Places
