@@ -10,7 +10,7 @@ BASE := $(shell git rev-parse --quiet --verify '$(BASE)^{commit}' || git rev-lis
 
 # Tests that read no text of a lesson or of the documentation: where only text has changed, .ci/run
 # leaves them out. `make verify` still executes three lessons.
-CODE_TESTS := tests/unit tests/exercises tests/faults tests/test_combinations.py tests/tools/run \
+CODE_TESTS := tests/unit tests/exercises tests/faults tests/test_combinations.py tests/tools/run tests/tools/race \
 	$(addprefix tests/notebooks/,test_cards.py test_execution.py) \
 	$(addprefix tests/tools/,test_cli.py test_environment.py test_make_photos.py test_pretrain.py) \
 	$(addprefix tests/tools/report/,test_course_cost.py test_freshness.py test_keep.py) \

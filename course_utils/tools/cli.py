@@ -17,6 +17,7 @@ from course_utils.errors import CourseError
 from course_utils.files import ROOT
 from course_utils.tools.console import accept_any_console, make_printable
 from course_utils.tools.options import check_minutes, find_images, parse_folder, parse_word
+from course_utils.tools.race import command as race
 from course_utils.tools.run.lessons import (
     MEAN_BUDGET_S,
     find_lessons,
@@ -325,6 +326,7 @@ def pretrain_backbone(
 
 
 app.add_typer(commands.app)
+app.add_typer(race.app)
 
 
 def _describe(error: OSError) -> str:

@@ -407,7 +407,7 @@ def test_messages_that_an_answer_writes_itself_are_read_with_suspicion(tmp_path)
         assert double.message == triple.message == "not reached"
     (tmp_path / supervise.FOUND).unlink()
     os.mkfifo(tmp_path / supervise.FOUND)
-    assert supervise._read_messages(tmp_path / supervise.FOUND) == {}
+    assert supervise.read_messages(tmp_path / supervise.FOUND) == {}
 
 
 @pytest.mark.faults

@@ -32,7 +32,18 @@ WITHOUT_RECIPE = {  # lessons that are not redone yet: the set shrinks with each
     "11_dali",
     "12_putting_it_together",
 }
-PRACTICE = ["Question", "Set-up", "Exercises", "Verdict", "Recap and sources"]  # no new technique
+PRACTICE = {  # lessons without a new technique
+    "90_find_the_bug": ["Question", "Set-up", "Exercises", "Verdict", "Recap and sources"],
+    "91_project": [
+        "Question",
+        "Set-up",
+        "Idea",
+        "Experiment",
+        "Verdict",
+        "Exercises",
+        "Recap and sources",
+    ],
+}
 
 MOST_SEEN_LINES = 20  # of a cell, in a lesson of the second edition
 IMPORTS_OR_DOCSTRING = ast.Import | ast.ImportFrom | ast.Expr
@@ -72,13 +83,9 @@ def is_lesson(notebook_path):
     return not notebook_path.stem.startswith("00")
 
 
-def is_practice(notebook_path):
-    return notebook_path.stem.startswith("9")
-
-
 def expect_headings(notebook_path):
-    if is_practice(notebook_path):
-        return PRACTICE
+    if notebook_path.stem in PRACTICE:
+        return PRACTICE[notebook_path.stem]
     without = {"Recipe"} if notebook_path.stem in WITHOUT_RECIPE else set()
     return [heading for heading in HEADINGS if heading not in without]
 

@@ -10,7 +10,7 @@ import pytest
 from course_utils.files import ROOT
 
 PACKAGE = ROOT / "course_utils"
-MOST_NODES, MOST_EDGES = 14, 45  # of the graph between the top-level entries of course_utils
+MOST_NODES, MOST_EDGES = 14, 46  # of the graph between the top-level entries of course_utils
 # An entry imports from the floors below its own alone. Lowest first:
 FLOORS = [
     ["errors", "files"],

@@ -18,16 +18,11 @@ __all__ = ["LimitedKernel", "is_lasting"]
 
 STARTING_S = 120  # for a kernel and the imports: then it is the machine that is slow
 SHOWN = 300  # characters of a message
-MOST_FILE_BYTES = 2**30  # of one file that a cell writes
 PREPARE = """
 import sys
 sys.path[:] = [folder for folder in sys.path if folder]  # no module that a cell has written
-try:
-    import resource
-    resource.setrlimit(resource.RLIMIT_DATA, ({memory}, {memory}))
-    resource.setrlimit(resource.RLIMIT_FSIZE, ({file}, {file}))
-except ImportError:  # Windows has no such limits
-    pass
+from course_utils.tools.teach.limits import limit_process
+limit_process({memory_gib})
 """
 TOO_LONG = "It ran longer than"
 TOO_MUCH = "It needs more than"
@@ -49,7 +44,7 @@ class LimitedKernel:
     def __init__(self, prelude: str, folder: str, *, time_s: float, memory_gib: float):
         self.folder = folder
         self.time_s = time_s
-        limits = PREPARE.format(memory=int(memory_gib * 2**30), file=MOST_FILE_BYTES)
+        limits = PREPARE.format(memory_gib=memory_gib)
         self._prelude = [limits, prelude]
         self._ran: list[str] = []
         self._too_much = f"{TOO_MUCH} {memory_gib:g} GiB of memory."

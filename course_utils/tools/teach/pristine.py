@@ -23,9 +23,12 @@ def _list_files(root: Path, names: Sequence[str]) -> Iterator[tuple[str, Path]]:
                 yield relative.as_posix(), path
 
 
-def read_package(root: Path) -> dict[str, bytes]:
-    """The content of every file of the package in ``root``, and of its data, by path."""
-    return {name: path.read_bytes() for name, path in _list_files(root, PACKAGE)}
+def read_package(root: Path, names: Sequence[str] = PACKAGE) -> dict[str, bytes]:
+    """The content of every file of the package in ``root``, and of its data, by path.
+
+    ``names`` are the folders to read.
+    """
+    return {name: path.read_bytes() for name, path in _list_files(root, names)}
 
 
 def write_package(files: dict[str, bytes], folder: Path) -> None:

@@ -6,11 +6,9 @@ what comes after. It is given a time, and whatever it leaves running is ended.
 """
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -18,11 +16,10 @@ import nbformat
 
 from course_utils.errors import CourseError
 from course_utils.files import ROOT, write_atomically
-from course_utils.tools.console import make_printable
-from course_utils.tools.run.leftovers import MARK, end_leftovers
 from course_utils.tools.run.lessons import NOTEBOOKS
 from course_utils.tools.teach.check import Limits, Result, check_notebook
 from course_utils.tools.teach.exercises import LessonExercises, parse_lesson
+from course_utils.tools.teach.isolate import isolated_process, read_messages
 from course_utils.tools.teach.kernel import STARTING_S
 from course_utils.tools.teach.pristine import (
     digest_files,
@@ -30,13 +27,10 @@ from course_utils.tools.teach.pristine import (
     read_package,
     write_package,
 )
-from course_utils.tools.teach.sandbox import list_python_folders, make_sandbox_command
 
 __all__ = ["Supervisor"]
 
 FOUND, FAILED = "found.json", "failed.json"  # what the process writes
-TEMPORARY = "t"  # short: the names of sockets in it may have some hundred characters
-MOST_BYTES = 2**20  # of each: it holds a sentence for each exercise
 NOT_REACHED = "Not checked: an answer ended the process that checks this notebook."
 TOO_LONG = "Not checked: the notebook took longer than {:g} s altogether."
 
@@ -62,7 +56,7 @@ class Supervisor:
         self, folder: Path, asked: str, lesson: LessonExercises, limits: Limits
     ) -> list[Result]:
         course, work = folder / "course", folder / "work"
-        (work / TEMPORARY).mkdir(parents=True)
+        work.mkdir()
         write_package(self.package | {"asked.json": asked.encode()}, course)
         before = digest_files(course, ["."])
         reason = _run(course, work, _add_up(limits, lesson), self.sandbox)
@@ -81,60 +75,23 @@ def _add_up(limits: Limits, lesson: LessonExercises) -> float:
 
 def _run(course: Path, work: Path, time_s: float, sandbox: bool) -> str:
     """Run this module in ``course``; what to say of exercises that it did not come to."""
-    path = [str(course), *filter(None, [os.environ.get("PYTHONPATH")])]
-    variables = {
-        "PYTHONPATH": os.pathsep.join(path),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "MPLCONFIGDIR": str(work / "matplotlib"),
-        "TMPDIR": str(work / TEMPORARY),  # goes with the folder, however the process ends
-        MARK: str(os.getpid()),
-    }
-    module = [sys.executable, "-m", "course_utils.tools.teach.supervise"]
-    command = [*module, str(course / "asked.json"), str(work)]
-    if sandbox:
-        command = make_sandbox_command(
-            command,
-            readable=[*list_python_folders(), str(course)],
-            writable=str(work),
-            folder=str(work),
-            hidden=[str(NOTEBOOKS)],  # the solutions
-        )
-    process = subprocess.Popen(
-        command,
-        cwd=work,
-        env=os.environ | variables,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        process.wait(time_s)
-        return NOT_REACHED
-    except subprocess.TimeoutExpired:
-        return TOO_LONG.format(time_s)
-    finally:
-        process.kill()
-        process.wait()
-        end_leftovers()
-        end_leftovers(process.pid)  # of its kernel
-
-
-def _read_messages(path: Path) -> dict[str, str]:
-    """What the process wrote. Answers could write it too, so it is read with suspicion."""
-    messages: dict = {}
-    if path.is_file() and not path.is_symlink() and path.stat().st_size <= MOST_BYTES:
-        with suppress(OSError, ValueError, RecursionError):
-            messages = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(messages, dict):
-        return {}
-    return {name: make_printable(text) for name, text in messages.items() if isinstance(text, str)}
+    module = "course_utils.tools.teach.supervise"
+    arguments = [str(course / "asked.json"), str(work)]
+    solutions = [str(NOTEBOOKS)]
+    with isolated_process(
+        module, arguments, course, work, sandbox=sandbox, hidden=solutions
+    ) as process:
+        try:
+            process.wait(time_s)
+        except subprocess.TimeoutExpired:
+            return TOO_LONG.format(time_s)
+    return NOT_REACHED
 
 
 def _read_results(work: Path, lesson: LessonExercises, reason: str) -> list[Result]:
-    if problem := _read_messages(work / FAILED).get("problem"):
+    if problem := read_messages(work / FAILED).get("problem"):
         raise CourseError(problem)
-    messages = _read_messages(work / FOUND)
+    messages = read_messages(work / FOUND)
     return [
         Result.make(exercise, messages.get(exercise.name, reason)) for exercise in lesson.exercises
     ]

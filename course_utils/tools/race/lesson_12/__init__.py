@@ -1,0 +1,1 @@
+"""The recipes of lesson 12, as students hand in theirs."""

@@ -1,0 +1,131 @@
+"""The images of a race: those that recipes train on, and the hidden ones that judge them."""
+
+import hashlib
+import io
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from course_utils.config import Config
+from course_utils.data.image_data import ImageData, Images
+from course_utils.data.photos import PHOTOS
+from course_utils.errors import CourseError
+from course_utils.files import ROOT
+
+__all__ = ["HiddenSplit", "decode_data", "describe_data", "encode_data", "list_forbidden"]
+
+CIFAR10 = ("cifar-10-batches-py", "cifar-10-python.tar.gz")  # as torchvision stores it
+
+
+@dataclass(frozen=True)
+class HiddenSplit:
+    """The test split, which no recipe sees; recipes get its images without classes at the end.
+
+    ``order`` is a random one, because the position of an image in a data set may tell its class.
+    """
+
+    images: np.ndarray  # (N, H, W, 3) uint8
+    targets: np.ndarray  # (N,) int64
+    order: np.ndarray  # (N,) a permutation
+
+    @classmethod
+    def open(cls, data: ImageData) -> "HiddenSplit":
+        """The test split of ``data``, in an order that cannot be predicted.
+
+        Raises:
+            CourseError: the data have no test split.
+        """
+        test = data.open_test()
+        rng = np.random.default_rng(secrets.randbits(128))
+        return cls(test.images, test.targets, rng.permutation(len(test)))
+
+    def encode_images(self) -> bytes:
+        """The images in random order, as a file of NumPy."""
+        file = io.BytesIO()
+        np.save(file, self.images[self.order])
+        return file.getvalue()
+
+    def judge(self, path: Path) -> float:
+        """The accuracy in [0, 1] of the predicted classes in a file of NumPy.
+
+        The file is written by a process that runs the code of others, so nothing in it is
+        believed: it has to hold one class for each image.
+
+        Raises:
+            CourseError: it holds something else.
+        """
+        wrong = "its predictions are not one class for each image: return logits (N, classes)"
+        most_bytes = 2**16 + 16 * len(self.targets)
+        if path.is_symlink() or not path.is_file() or path.stat().st_size > most_bytes:
+            raise CourseError(wrong)
+        try:
+            predicted = np.load(path, allow_pickle=False)
+        except (OSError, ValueError, EOFError):
+            raise CourseError(wrong) from None
+        if not isinstance(predicted, np.ndarray) or predicted.dtype != np.int64:
+            raise CourseError(wrong)
+        if predicted.shape != self.targets.shape:
+            raise CourseError(wrong)
+        return float((predicted == self.targets[self.order]).mean())
+
+    def digest(self) -> str:
+        """What tells this split from others; rows of one leaderboard share it."""
+        content = np.ascontiguousarray(self.images).tobytes() + self.targets.tobytes()
+        return hashlib.sha256(content).hexdigest()[:16]
+
+
+def encode_data(data: ImageData) -> bytes:
+    """Training and validation images, as a file of NumPy; the test split is not in it."""
+    file = io.BytesIO()
+    np.savez(
+        file,
+        train_images=data.train.images,
+        train_targets=data.train.targets,
+        val_images=data.val.images,
+        val_targets=data.val.targets,
+    )
+    return file.getvalue()
+
+
+def describe_data(data: ImageData) -> dict:
+    """What `decode_data` needs beside the arrays, ready for JSON."""
+    names = ("name", "class_names", "mean", "std", "batch_size", "num_workers", "augmentation")
+    return {name: getattr(data, name) for name in names}
+
+
+def _refuse() -> NoReturn:
+    raise CourseError("it opens the test split, which judges the race: validate on data.val")
+
+
+def decode_data(path: Path, about: dict) -> ImageData:
+    """The data of a race, in the process of a recipe. To open their test split is refused."""
+    with np.load(path, allow_pickle=False) as arrays:
+        train = Images(arrays["train_images"], arrays["train_targets"])
+        val = Images(arrays["val_images"], arrays["val_targets"])
+    rest: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in about.items()
+    }
+    return ImageData(
+        train=train,
+        val=val,
+        open_test=_refuse,
+        **rest,
+    )
+
+
+def list_forbidden(config: Config) -> list[str]:
+    """Real paths that may hold the hidden images. A recipe has no reason to open them.
+
+    They are as narrow as can be: a folder of data may hold other things, Python among them.
+    """
+    downloads = [ROOT / "data" / "cifar10"]
+    if os.environ.get("COURSE_DATA_DIR"):
+        downloads.append(Path(os.path.expanduser(os.environ["COURSE_DATA_DIR"])))
+    paths = [PHOTOS, *(folder / name for folder in downloads for name in CIFAR10)]
+    if Path(config.dataset).is_dir():
+        paths += [Path(config.dataset, split) for split in ("train", "test")]
+    return [os.path.realpath(path) for path in paths]

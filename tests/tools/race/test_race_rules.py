@@ -1,0 +1,451 @@
+"""What decides a race, without a process of its own: budgets, files, answers, places, rows."""
+
+import json
+import subprocess
+import sys
+import time
+
+import nbformat
+import numpy as np
+import pytest
+import torch
+
+from course_utils.config import load_config
+from course_utils.data import load_data
+from course_utils.data.image_data import Images
+from course_utils.data.photos import PHOTOS
+from course_utils.errors import CourseError
+from course_utils.files import ROOT
+from course_utils.measure.places import find_places, mean_interval
+from course_utils.tools.race.budget import Budget
+from course_utils.tools.race.entries import MOST_BYTES, find_entries
+from course_utils.tools.race.leaderboard import Leaderboard, Row, read_leaderboard, summarize_rows
+from course_utils.tools.race.load import describe_failure, load_recipe
+from course_utils.tools.race.split import (
+    HiddenSplit,
+    decode_data,
+    describe_data,
+    encode_data,
+    list_forbidden,
+)
+from course_utils.tools.race.train import classify, train_recipe
+from course_utils.tools.teach.pristine import read_package
+from tests.tools.race.conftest import GOOD, MODULE
+
+ENOUGH = Budget(seconds=600)
+
+
+@pytest.fixture(scope="module")
+def config():
+    config = load_config("smoke", dataset="shapes", first_seed=0)
+    return config.replace(num_train=64, num_val=40, batch_size=16, progress=False)
+
+
+@pytest.fixture(scope="module")
+def data(config):
+    return load_data(config)
+
+
+def train(path, config, data, budget=ENOUGH, seed=0):
+    return train_recipe(path, config, data, seed, budget, time.monotonic())
+
+
+# Budgets
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"seconds": 0}, "--seconds 0: give 1 to"),
+        ({"seconds": float("nan")}, "--seconds nan"),
+        ({"seconds": 1e9}, "--seconds 1e"),
+        ({"steps": 0}, "--steps 0: give 1 or more"),
+        ({"memory_gib": 0.5}, "--memory 0.5: give 2 to"),
+    ],
+)
+def test_a_number_that_is_no_budget_is_refused(values, sentence):
+    with pytest.raises(CourseError, match=sentence):
+        Budget(**values)
+
+
+def test_a_training_ends_with_its_steps(hand_in, config, data, monkeypatch):
+    taken = []
+    step = torch.optim.AdamW.step
+
+    def note(*arguments, **options):
+        taken.append(1)
+        return step(*arguments, **options)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", note)
+    train(hand_in(GOOD), config, data)
+    assert len(taken) == 8  # two epochs of four batches
+    taken.clear()
+    train(hand_in(GOOD), config, data, Budget(600, steps=3))
+    assert len(taken) == 3
+    taken.clear()
+    fewer = GOOD.replace("epochs=2)", "epochs=2), 'trainer': {'max_steps': 2}")
+    train(hand_in(fewer), config, data, Budget(600, steps=3))
+    assert len(taken) == 2
+
+
+def test_a_training_ends_with_its_seconds_and_is_judged(hand_in, config, data):
+    """In the middle of an epoch, and long before the last one."""
+    path = hand_in(GOOD.replace("epochs=2", "epochs=10**6"))
+    model = train(path, config, data, Budget(1.5))
+    assert classify(model, data, data.val.images).shape == (40,)
+    with pytest.raises(CourseError, match="takes longer than 1 s before its training begins"):
+        train_recipe(path, config, data, 0, Budget(1), time.monotonic() - 1)
+
+
+def test_steps_of_a_loop_of_its_own_are_counted(hand_in, config, data):
+    own = """
+    def work(steps=9):
+        w = nn.Parameter(torch.zeros(1))
+        optimizer = torch.optim.SGD([w], lr=0.1)
+        for _ in range(steps):
+            w.grad = torch.ones(1)
+            optimizer.step()
+
+    work()
+
+    def recipe(config):
+        return {}
+    """
+    with pytest.raises(CourseError, match="it took 12 steps, the budget is 3: leave the loop"):
+        train(hand_in(own), config, data, Budget(600, steps=3))
+
+
+# Recipes
+
+
+def test_a_dictionary_and_a_lightning_module_are_trained(hand_in, config, data):
+    for source in (GOOD, MODULE):
+        model = train(hand_in(source), config, data)
+        found = classify(model, data, data.val.images)
+        assert found.dtype == np.int64
+        assert set(found) <= set(range(data.num_classes))
+
+
+def test_a_seed_decides_the_training(hand_in, config, data):
+    def weights(seed):
+        model = train(hand_in(MODULE), config, data, seed=seed)
+        return torch.cat([p.flatten() for p in model.parameters()])
+
+    assert torch.equal(weights(0), weights(0))
+    assert not torch.equal(weights(0), weights(1))
+
+
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        ("import nothing_like_this", r"not import: ModuleNotFoundError: .* \(line 4\)"),
+        ("def recipe(config:", r"not import: SyntaxError: .* \(line 4\)"),
+        ("exit()", "not import: SystemExit"),
+        ("recipe = 3", r"no function recipe\(config\)"),
+        ("def recipe(config):\n    return 3", "recipe returns a int: return a dictionary"),
+        ("def recipe(config):\n    return lambda n: nn.Linear(3, n)", "function makes a Linear"),
+        ("def recipe(config):\n    return {'data': 1}", "gives data, which the race decides"),
+        ("def recipe(config):\n    return {'sed': 1}", "fit has no option 'sed'"),
+        ("def recipe(config):\n    return {'seed': 1}", "fit has no option 'seed'"),
+        ("def recipe(config):\n    return {'los': 1}", "did you mean 'loss'"),
+        (
+            "def recipe(config):\n    return {'trainer': {'max_time': '00:01:00:00'}}",
+            "max_time, which the race decides",
+        ),
+        (
+            "def recipe(config):\n    return {'make_loader': lambda d, s: d.open_test()}",
+            "opens the test split, which judges the race",
+        ),
+    ],
+)
+def test_what_is_no_recipe_is_refused_in_one_line(
+    hand_in, config, data, tmp_path, source, sentence
+):
+    path = tmp_path / "data.npz"
+    path.write_bytes(encode_data(data))
+    with pytest.raises(CourseError, match=sentence) as found:
+        train(hand_in(source), config, decode_data(path, describe_data(data)))
+    assert "\n" not in str(found.value)
+
+
+def test_the_recipe_of_lesson_91_takes_part(hand_in, config, data):
+    """Its cell is a file as it stands."""
+    notebook = nbformat.read(ROOT / "notebooks" / "91_project.ipynb", as_version=4)
+    (cell,) = [cell for cell in notebook.cells if cell.id == "recipe"]
+    model = train(hand_in(cell.source), config, data, Budget(600, steps=2))
+    assert classify(model, data, data.val.images).shape == (40,)
+
+
+def test_a_file_may_have_the_name_of_a_library(hand_in, config):
+    assert load_recipe(hand_in(GOOD, "torch.py"))(config) == {"config": config.replace(epochs=2)}
+    assert sys.modules["torch"] is torch
+
+
+def test_a_failure_names_the_line_of_the_recipe(hand_in, config):
+    path = hand_in("def recipe(config):\n    return torch.zeros(2) @ torch.zeros(3)")
+    with pytest.raises(RuntimeError) as found:
+        load_recipe(path)(config)
+    assert describe_failure(found.value, path).endswith("(line 5)")
+    long = describe_failure(ValueError("x" * 999 + "\n\x1b[31m"), path)
+    assert len(long) < 300
+    assert long.isprintable()
+    memory = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
+    for error in (memory, MemoryError()):
+        assert describe_failure(error, path).startswith("it needs more memory than")
+
+
+# The hidden split
+
+
+def make_hidden(count=50):
+    rng = np.random.default_rng(0)
+    images = np.arange(count * 12, dtype=np.uint8).reshape(count, 2, 2, 3)
+    return HiddenSplit(images, np.arange(count) % 10, rng.permutation(count))
+
+
+def test_answers_are_judged_in_the_hidden_order(tmp_path):
+    hidden, path = make_hidden(), tmp_path / "predicted.npy"
+    np.save(path, hidden.targets[hidden.order])
+    assert hidden.judge(path) == 1.0
+    np.save(path, hidden.targets)  # whoever counts positions knows nothing
+    assert hidden.judge(path) < 0.5
+    (tmp_path / "images.npy").write_bytes(hidden.encode_images())
+    assert np.array_equal(np.load(tmp_path / "images.npy"), hidden.images[hidden.order])
+
+
+def test_an_answer_that_is_none_is_refused(tmp_path):
+    hidden, path = make_hidden(), tmp_path / "predicted.npy"
+    right = hidden.targets[hidden.order]
+    bad = [right[:-1], right.astype(float), right[None], np.zeros((50, 10)), np.int64(3)]
+    for answers in bad:
+        np.save(path, answers)
+        with pytest.raises(CourseError, match="not one class for each image"):
+            hidden.judge(path)
+    np.save(path, np.array([object()] * 50), allow_pickle=True)
+    for content in (None, b"", b"x" * 10**6):
+        if content is not None:
+            path.write_bytes(content)
+        with pytest.raises(CourseError, match="not one class for each image"):
+            hidden.judge(path)
+    path.unlink()
+    np.save(tmp_path / "elsewhere.npy", right)
+    path.symlink_to(tmp_path / "elsewhere.npy")
+    with pytest.raises(CourseError, match="not one class"):
+        hidden.judge(path)
+
+
+def test_the_order_is_another_one_each_time(data):
+    one, other = HiddenSplit.open(data), HiddenSplit.open(data)
+    assert not np.array_equal(one.order, other.order)
+    assert one.digest() == other.digest()
+    assert sorted(one.order) == list(range(len(one.targets)))
+
+
+def test_a_recipe_gets_all_data_but_the_test_split(data, tmp_path):
+    path = tmp_path / "data.npz"
+    path.write_bytes(encode_data(data))
+    copy = decode_data(path, json.loads(json.dumps(describe_data(data))))
+    assert copy.describe() == data.describe()
+    pairs = zip(data.train_loader(3), copy.train_loader(3), strict=True)
+    assert all(torch.equal(a[0], b[0]) and torch.equal(a[1], b[1]) for a, b in pairs)
+    with pytest.raises(CourseError, match="opens the test split"):
+        copy.open_test()
+    assert not {"test_images", "test_targets"} & set(np.load(path))
+
+
+def test_the_copy_of_the_package_holds_no_photographs():
+    from course_utils.tools.race.run import PACKAGE
+
+    names = read_package(ROOT, PACKAGE)
+    assert "course_utils/training/fit.py" in names
+    assert not [name for name in names if "photos/" in name or name.endswith(".jpg")]
+
+
+def test_bf16_networks_are_judged_too(data):
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3072, 8)).to(torch.bfloat16)
+    assert classify(model, data, data.val.images).shape == (40,)
+
+
+# The guard
+
+
+def run_guarded(source, folder):
+    """The output and exit status of Python code under the guard; it trains nothing."""
+    code = f"""
+from course_utils.tools.race.guard import forbid
+forbid([{str(folder)!r}], lambda sentence: print(sentence, flush=True))
+try:
+    {source}
+except BaseException as error:
+    print("caught", type(error).__name__)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    return done.stdout.strip(), done.returncode
+
+
+def test_who_opens_the_hidden_images_is_ended(tmp_path):
+    folder = (tmp_path / "hidden").resolve()
+    folder.mkdir()
+    (folder / "x.jpg").write_text("x")
+    (tmp_path / "link").symlink_to(folder)
+    (tmp_path / "hidden_not").mkdir()
+    for source in (
+        f"open({str(folder / 'x.jpg')!r})",
+        f"open({str(tmp_path / 'link' / 'x.jpg')!r}, 'rb')",
+        f"import os; os.listdir({str(folder)!r})",
+        f"import os; os.open(os.fsencode({str(folder / 'x.jpg')!r}), 0)",
+        f"import os; os.link({str(folder / 'x.jpg')!r}, {str(tmp_path / 'copy')!r})",
+        f"import os; os.chdir({str(folder)!r}); open('x.jpg')",
+    ):
+        said, status = run_guarded(source, folder)
+        assert said.startswith("it reads the race's own images"), source
+        assert status == 3
+    allowed = f"open({str(tmp_path / 'hidden_not' / 'mine.txt')!r}, 'w')"
+    assert run_guarded(allowed, folder) == ("", 0)
+
+
+def test_who_connects_to_a_network_is_ended(tmp_path):
+    for source in (
+        "import socket; socket.create_connection(('127.0.0.1', 9))",
+        "import socket; socket.socket().connect(('127.0.0.1', 9))",
+        "import urllib.request as u; u.urlopen('http://127.0.0.1:9')",
+    ):
+        said, status = run_guarded(source, tmp_path)
+        assert said.startswith("it uses the network"), source
+        assert status == 3
+    local = "import socket; socket.socket(socket.AF_UNIX).connect('/nothing/here')"
+    assert run_guarded(local, tmp_path) == ("caught FileNotFoundError", 0)
+
+
+def test_folders_of_hidden_images_are_known(tmp_path, monkeypatch, config):
+    monkeypatch.setenv("COURSE_DATA_DIR", str(tmp_path / "cifar"))
+    (tmp_path / "mine").mkdir()
+    found = list_forbidden(config.replace(dataset=str(tmp_path / "mine")))
+    assert str(PHOTOS.resolve()) in found
+    hidden = ("cifar/cifar-10-batches-py", "mine/train", "mine/test")
+    assert {str(tmp_path.resolve() / name) for name in hidden} <= set(found)
+    assert str(tmp_path.resolve() / "mine") not in found, "it may hold more than images"
+
+
+# Places
+
+
+def test_a_place_only_where_intervals_do_not_overlap():
+    intervals = {"a": (0.6, 0.7), "b": (0.65, 0.75), "c": (0.1, 0.2)}
+    assert find_places(intervals) == {"a": (1, 2), "b": (1, 2), "c": (3, 3)}
+    assert find_places({}) == {}
+    assert find_places({"a": (0.6, 0.7)}) == {"a": (1, 1)}
+    touching = {"a": (0.6, 0.7), "b": (0.7, 0.8)}
+    assert find_places(touching) == {"a": (1, 2), "b": (1, 2)}
+    chain = {"a": (0.0, 0.4), "b": (0.3, 0.7), "c": (0.6, 1.0)}  # b overlaps with both
+    assert find_places(chain) == {"a": (2, 3), "b": (1, 3), "c": (1, 2)}
+
+
+def test_the_interval_is_that_of_students_t():
+    low, high = mean_interval([0.5, 0.6, 0.7])
+    half = 4.302652729696142 * 0.1 / 3**0.5
+    assert (low, high) == pytest.approx((0.6 - half, 0.6 + half))
+    assert mean_interval([0.5]) == (-np.inf, np.inf)
+    assert mean_interval([0.5, 0.5]) == (0.5, 0.5)
+
+
+# Rows
+
+
+ROWS = (
+    Row("slow", "1", (0.5, 0.51, 0.5), (9.0, 9.0, 9.0)),
+    Row("cheat", "2", problem="it reads"),
+    Row("fast", "3", (0.7, 0.71, 0.7), (3.0, 3.0, 3.0)),
+)
+SETTINGS = {"seeds": [0, 1, 2], "data": {"name": "x"}}
+
+
+def test_rows_are_in_order_and_refused_ones_have_no_place():
+    fast, slow, cheat = summarize_rows(ROWS)
+    assert (fast["name"], fast["place"]) == ("fast", 1)
+    assert (slow["name"], slow["place"]) == ("slow", 2)
+    assert (cheat["name"], cheat["problem"]) == ("cheat", "it reads")
+    assert "place" not in cheat
+    near = (Row("one", "1", (0.5, 0.6), (1.0, 1.0)), Row("two", "2", (0.55, 0.6), (1.0, 1.0)))
+    assert {row["place"] for row in summarize_rows(near)} == {None}
+    (single,) = summarize_rows([Row("one", "1", (0.5,), (1.0,))])
+    assert single["low"] is None
+    assert single["high"] is None
+
+
+def test_a_leaderboard_is_read_again_and_a_row_replaced(tmp_path):
+    path = tmp_path / "new" / "leaderboard.json"
+    board = read_leaderboard(path, SETTINGS)
+    for row in ROWS:
+        board = board.put(row)
+    board.write(path)
+    again = read_leaderboard(path, SETTINGS)
+    assert sorted(again.rows, key=lambda row: row.name) == sorted(ROWS, key=lambda row: row.name)
+    better = Row("slow", "4", (0.9, 0.9, 0.9), (9.0, 9.0, 9.0))
+    again.put(better).write(path)
+    found = json.loads(path.read_text())
+    assert [row["name"] for row in found["rows"]] == ["slow", "fast", "cheat"]
+    assert found["hardware"]
+    assert found["versions"]["torch"]
+
+
+def test_rows_of_another_race_are_not_mixed(tmp_path):
+    path = tmp_path / "leaderboard.json"
+    Leaderboard(SETTINGS, ROWS).write(path)
+    with pytest.raises(CourseError, match=r"another race \(seeds is \[0, 1, 2\], not \[0\]\)"):
+        read_leaderboard(path, SETTINGS | {"seeds": [0]})
+    for text in ("", "[]", "{}", '{"settings": {}, "rows": [1]}', '{"settings": 1, "rows": []}'):
+        path.write_text(text)
+        with pytest.raises(CourseError, match=r"no leaderboard|another race"):
+            read_leaderboard(path, SETTINGS)
+
+
+# Who takes part
+
+
+def test_files_folders_and_ours_take_part(hand_in):
+    alone = hand_in(GOOD, "mine.py")
+    folder = alone.parent
+    for name in ("ann/recipe.py", "bob/recipe.py", "_old.py", ".hidden.py", "bob/notes.txt"):
+        hand_in(GOOD, name)
+    names = [entry.name for entry in find_entries([str(folder), "lesson_12"])]
+    ours = [f"lesson_12/{name}" for name in ("baseline", "from_backbone", "from_scratch")]
+    assert names == ["ann/recipe", "bob/recipe", "mine", *ours]
+    assert [entry.name for entry in find_entries([str(alone)])] == ["mine"]
+
+
+def test_our_recipes_are_recipes(config):
+    for entry in find_entries(["lesson_12"]):
+        assert isinstance(load_recipe(entry.path)(config), dict)
+        assert len(entry.sha256) == 64
+
+
+def test_files_that_are_not_opened(hand_in):
+    table = hand_in(f"ANSWERS = {'0' * MOST_BYTES}")
+    link = table.with_name("link.py")
+    link.symlink_to(table)
+    found = {entry.name: entry.problem for entry in find_entries([str(table.parent)])}
+    assert "code only" in found["recipe"]
+    assert "link" in found["link"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["nothing.py"], "no recipe 'nothing.py': give a file that ends in .py, a folder"),
+        (["lesson_99"], "or lesson_12"),
+        (["{}/empty"], "has no recipes: expected"),
+        (["{0}/class/recipe.py", "{0}/class"], "two recipes are called recipe: rename"),
+    ],
+)
+def test_words_that_name_no_recipe(hand_in, tmp_path, words, sentence):
+    hand_in(GOOD)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(CourseError, match=sentence):
+        find_entries([word.format(tmp_path) for word in words])
+
+
+def test_hidden_images_without_targets_can_be_classified(data):
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3072, 8))
+    images = Images(data.val.images[:5], data.val.targets[:5])
+    assert len(classify(model, data, images.images)) == 5
