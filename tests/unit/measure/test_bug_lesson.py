@@ -23,7 +23,7 @@ def cells():
 @pytest.fixture(scope="module")
 def lesson(cells):
     """The functions of the notebook, without its trainings; four photographs of two pixels."""
-    namespace: dict = {}
+    namespace: dict = {"SETTINGS": ()}
     exec(next(c.source for c in cells if "imports" in c.metadata.get("tags", [])), namespace)
     functions = [
         node
