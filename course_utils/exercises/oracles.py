@@ -11,7 +11,6 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 __all__ = [
     "Batches",
-    "clip_norm",
     "flatten_parameters",
     "is_close",
     "is_near",
@@ -50,11 +49,6 @@ def is_near(found: Tensor, expected: Tensor, tolerance: float) -> bool:
 def flatten_parameters(model: nn.Module) -> Tensor:
     """All parameters as one vector (P,), without a history."""
     return parameters_to_vector(model.parameters()).detach()
-
-
-def clip_norm(vector: Tensor, max_norm: float) -> Tensor:
-    """``vector``, made shorter to the length ``max_norm`` if it is longer."""
-    return vector * (max_norm / vector.norm()).clamp(max=1)
 
 
 def record_modes(model: nn.Module) -> list[bool]:

@@ -62,7 +62,7 @@ RIGHT_PROBABILITIES = {
 }
 
 WINDOW = """
-def repair_window(model, batches, window, lr):
+def repair_accumulation(model, batches, window, lr):
     optimizer = SGD(model.parameters(), lr=lr)
     losses = []
     for start in range(0, len(batches), window):
@@ -135,26 +135,6 @@ RIGHT_PROBE = {
     "after": "model.eval()",
 }
 
-SCALER = """
-def repair_scaler(model, batches, scaler, max_norm, lr):
-    optimizer = SGD(model.parameters(), lr=lr)
-    losses = []
-    for points, targets in batches:
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(points), targets)
-        scaler.scale(loss).backward()
-        {clip}
-        {step}
-        losses.append(loss.item())
-    return losses
-"""
-CLIP = "nn.utils.clip_grad_norm_(model.parameters(), {})"
-UNSCALE = "scaler.unscale_(optimizer); "
-RIGHT_SCALER = {
-    "clip": UNSCALE + CLIP.format("max_norm"),
-    "step": "scaler.step(optimizer); scaler.update()",
-}
-
 SHARDS = """
 def repair_shards(model, dataset, rank, num_replicas, epochs, batch_size, lr, seed):
     sampler = DistributedSampler(dataset, {ranks}, shuffle={shuffle}, seed={seed})
@@ -200,18 +180,56 @@ RIGHT_OWN = {
     "order": "torch.randperm(len(dataset), generator=generator).tolist()[rank::num_replicas]",
 }
 
-WORKER = """
-def repair_worker(worker):
-    images = worker.dataset.images
-    {rng}
-    for number in range(worker.id, len(images), worker.num_workers):
-        {draw}
-        yield number, {image}
+FOLDER = """
+def repair_folder(model, pictures, labels, epochs, batch_size, lr, seed):
+    images = torch.stack([pictures[name] for name in {names}])
+    targets = {targets}
+    generator = {generator}
+    optimizer = SGD(model.parameters(), lr=lr)
+    losses = []
+    for _ in range(epochs):
+        for part in {order}.split(batch_size):
+            {zero}
+            loss = F.cross_entropy(model(images[part]), targets[part])
+            loss.backward()
+            optimizer.step()
+            losses.append({loss})
+    return losses
 """
-RIGHT_WORKER = {
-    "rng": "rng = np.random.default_rng(worker.seed)",
-    "draw": "shift = rng.integers(-4, 5, size=2)",
-    "image": "np.roll(images[number], shift, axis=(0, 1))",
+RIGHT_FOLDER = {
+    "names": '(f"{number}.png" for number in range(len(labels)))',
+    "targets": "torch.tensor(labels)",
+    "generator": "torch.Generator().manual_seed(seed)",
+    "order": "torch.randperm(len(images), generator=generator)",
+    "zero": "optimizer.zero_grad()",
+    "loss": "loss.item()",
+}
+
+SESSIONS = """
+def repair_sessions(model, images, targets, sessions, lr, seed):
+    optimizer = SGD(model.parameters(), lr=lr)
+    losses, accuracies = [], []
+    {split}
+    for session in range(sessions):
+        {again}
+        for part in {parts}:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(images[part]), targets[part])
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        with torch.no_grad():
+            hits = model(images[val]).argmax(dim=1) == targets[val]
+        accuracies.append({accuracy})
+    return {result}
+"""
+RIGHT_SESSIONS = {
+    "split": "torch.manual_seed(seed); order = torch.randperm(len(images)); "
+    "val, train = order[: len(order) // 5], order[len(order) // 5 :]",
+    "again": "torch.manual_seed(seed + session)",
+    "parts": "train[torch.randperm(len(train))].split(16)",
+    "accuracy": "hits.float().mean().item()",
+    "result": "losses, accuracies",
 }
 
 SEARCH = """
@@ -271,10 +289,6 @@ def _probe(**changed: str) -> str:
     return PROBE.format(**RIGHT_PROBE | changed)
 
 
-def _scaler(**changed: str) -> str:
-    return SCALER.format(**RIGHT_SCALER | changed)
-
-
 def _shards(**changed: str) -> str:
     return SHARDS.format(**RIGHT_SHARDS | changed)
 
@@ -283,8 +297,12 @@ def _own(**changed: str) -> str:
     return OWN_SHUFFLE.format(**RIGHT_OWN | changed)
 
 
-def _worker(**changed: str) -> str:
-    return WORKER.format(**RIGHT_WORKER | changed)
+def _folder(**changed: str) -> str:
+    return FOLDER.format(**RIGHT_FOLDER | changed)
+
+
+def _sessions(**changed: str) -> str:
+    return SESSIONS.format(**RIGHT_SESSIONS | changed)
 
 
 def _search(**changed: str) -> str:
@@ -293,7 +311,7 @@ def _search(**changed: str) -> str:
 
 SOFTMAX = "nn.Sequential(network, nn.Softmax(dim=1))"
 TOGETHER = """
-def repair_window(model, batches, window, lr):
+def repair_accumulation(model, batches, window, lr):
     optimizer, losses = SGD(model.parameters(), lr=lr), []
     for start in range(0, len(batches), window):
         points, targets = map(torch.cat, zip(*batches[start : start + window]))
@@ -305,7 +323,7 @@ def repair_window(model, batches, window, lr):
     return losses
 """
 ONE_BACKWARD = """
-def repair_window(model, batches, window, lr):
+def repair_accumulation(model, batches, window, lr):
     optimizer, losses = SGD(model.parameters(), lr=lr), []
     for start in range(0, len(batches), window):
         parts = [F.cross_entropy(model(x), y) for x, y in batches[start : start + window]]
@@ -350,7 +368,51 @@ def repair_probe(backbone, head, batches, epochs, lr):
             losses.append(loss.item())
     return losses
 """
-EACH_CLIPPED = "[nn.utils.clip_grad_norm_([p], max_norm) for p in model.parameters()]"
+SPLIT_AGAIN = (
+    "torch.manual_seed(seed + session); order = torch.randperm(len(images)); "
+    "val, train = order[: len(order) // 5], order[len(order) // 5 :]"
+)
+KIMS_REPAIRS = {
+    "head": [
+        ("    optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)\n", ""),
+        (
+            "    total_steps = epochs",
+            "    optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)\n"
+            "    total_steps = epochs",
+        ),
+    ],
+    "mode": [
+        ("    model.train()\n    for _ in range(epochs):\n",
+         "    for _ in range(epochs):\n        model.train()\n"),
+    ],
+    "scale": [
+        ("def normalise(images):", "def normalise(images, mean, std):"),
+        ("    mean = images.mean(dim=(0, 2, 3), keepdim=True)\n", ""),
+        ("    std = images.std(dim=(0, 2, 3), keepdim=True)\n", ""),
+        ("def evaluate(model, images, targets):",
+         "def evaluate(model, images, targets, mean, std):"),
+        ("normalise(images[part])", "normalise(images[part], mean, std)"),
+        ("    images = normalise(images)\n",
+         "    mean = images.mean(dim=(0, 2, 3), keepdim=True)\n"
+         "    std = images.std(dim=(0, 2, 3), keepdim=True)\n"
+         "    images = normalise(images, mean, std)\n"),
+        ("evaluate(model, *val)", "evaluate(model, *val, mean, std)"),
+    ],
+    "best": [
+        ("best, best_accuracy = model.state_dict(), accuracies[-1]",
+         "best, best_accuracy = copy.deepcopy(model.state_dict()), accuracies[-1]"),
+        ("import torch\n", "import copy\n\nimport torch\n"),
+    ],
+}  # fmt: skip
+ALL = tuple(KIMS_REPAIRS)
+
+
+def _script(*faults: str, also: tuple[tuple[str, str], ...] = ()) -> str:
+    """An answer that fixes these faults, and then changes the script as in ``also``."""
+    changes = [change for fault in faults for change in KIMS_REPAIRS[fault]] + list(also)
+    lines = [f"    source = source.replace({old!r}, {new!r}, 1)" for old, new in changes]
+    return "\n".join(["def repair_script(source):", *lines, "    return source"])
+
 
 WRONG_ANSWERS = {
     "repair_schedule": [
@@ -415,7 +477,7 @@ WRONG_ANSWERS = {
          "still carry their history"),
         (_probabilities().replace("return losses,", "return"), "Return two things"),
     ],
-    "repair_window": [
+    "repair_accumulation": [
         (_window(after="optimizer.step(); optimizer.zero_grad()", step="pass"),
          "here 6 are taken"),
         (_window(backward="(loss / len(targets)).backward()"), "divided by the number of points"),
@@ -471,30 +533,6 @@ WRONG_ANSWERS = {
         (_probe(modes="model.train(); backbone.eval(); head[1].eval()"), "trained in eval mode"),
         (_probe(after="model.train()"), "came in eval mode, and is in train mode"),
     ],
-    "repair_scaler": [
-        (_scaler(clip=CLIP.format("max_norm") + "; scaler.unscale_(optimizer)"),
-         "max_norm divided by the scale"),
-        (_scaler(clip=UNSCALE + CLIP.format("max_norm / scaler.get_scale()")),
-         "max_norm divided by the scale"),
-        (_scaler(clip=UNSCALE + CLIP.format("max_norm * scaler.get_scale()")),
-         "is not clipped"),
-        (_scaler(clip=UNSCALE + EACH_CLIPPED), "parameter is clipped by itself"),
-        (_scaler(clip=UNSCALE + CLIP.format("max_norm, norm_type=float('inf')")),
-         "The largest number of the gradient"),
-        (_scaler(clip=UNSCALE + "norm = " + CLIP.format("max_norm"),
-                 step="norm > max_norm or scaler.step(optimizer); scaler.update()"),
-         "takes no step: it is to be cut"),
-        (_scaler(clip=CLIP.format("max_norm * limit")).replace(
-            "    losses = []", "    losses, limit = [], scaler.get_scale()"),
-         "The limit follows the first scale"),
-        (_scaler(clip=CLIP.format("max_norm"), step="optimizer.step(); scaler.update()"),
-         "No inf checks"),
-        (_scaler(step="optimizer.step(); scaler.update()"), "The weights are nan"),
-        (_scaler(step="scaler.step(optimizer)"), "unscale_"),
-        (_scaler().replace("scaler.scale(loss).backward()", "loss.backward()")
-         .replace("scaler.unscale_(optimizer); ", "").replace("scaler.step(optimizer)",
-         "optimizer.step()").replace("scaler.update()", "pass"), "scale ends|scale is|nan|SGD"),
-    ],
     "repair_shards": [
         (_shards(told="pass"), "Epochs 0 and 1 have the same order"),
         (_shards(told="sampler.set_epoch(0)"), "Epochs 0 and 1 have the same order"),
@@ -511,32 +549,41 @@ WRONG_ANSWERS = {
         (_own(order="list(range(rank, len(dataset), num_replicas)); order = [order[i] for i in "
               "torch.randperm(len(order), generator=generator)]"), "shuffle before sharing out"),
     ],
-    "repair_worker": [
-        (_worker(rng="rng = worker.dataset.rng"), "The same shifts are drawn by worker 0 in epoch"),
-        (_worker(rng="rng = np.random.default_rng(worker.id)"),
-         "worker 0 in epoch 0 and worker 0 in epoch 1"),
-        (_worker(rng="rng = np.random.default_rng(worker.seed - worker.id)"),
-         "worker 0 in epoch 0 and worker 1 in epoch 0"),
-        (_worker(rng="rng = worker.dataset.rng.spawn(worker.id + 1)[worker.id]"),
-         "worker 0 in epoch 0 and worker 0 in epoch 1"),
-        (_worker(rng="rng = np.random.default_rng()"), "draw from a seeded generator"),
-        (_worker(rng="rng = np.random"), "has no attribute|draw from a seeded generator"),
-        (_worker(rng="pass", draw="shift = np.random.default_rng(worker.seed).integers(-4, 5, 2)"),
-         "All images of a worker get the same shift"),
-        (_worker(rng="rng = np.random.default_rng(worker.seed % 1000)"),
-         "worker 0 in epoch 0 and worker 0 in epoch 1"),
-        (_worker(rng="pass", draw="rng = np.random.default_rng(worker.seed + number); "
-                 "shift = rng.integers(-4, 5, size=2)"), "an image or more apart"),
-        (_worker(draw="shift = rng.integers(-4, 4, size=2)"), "none is shifted down by 4"),
-        (_worker(draw="shift = [rng.integers(-4, 5)] * 2"), "as far down as right"),
-        (_worker(draw="shift = rng.binomial(8, 0.5, size=2) - 4"), "not spread evenly|is shifted"),
-        (_worker().replace("yield number,", "yield"), "pairs of a number and an image"),
-        (_worker(rng="np.random.seed(worker.seed)", draw="shift = np.random.randint(-4, 5, 2)"),
-         "Seed must be between"),
-        (_worker(rng="rng = np.random.default_rng(worker.seed); worker.num_workers = 1"),
-         "other images than its own"),
-        (_worker(draw="shift = rng.integers(-6, 7, size=2)"), "shifted by −4 to 4"),
-        (_worker(image="images[number][shift[0]:, shift[1]:]"), "come back as"),
+    "repair_folder": [
+        (_folder(names="sorted(pictures)"), "comes before"),
+        (_folder(names="pictures"), "in which the folder lists them"),
+        (_folder(names="sorted(pictures)", targets="torch.tensor(sorted(labels))"),
+         "each image with its own label"),
+        (_folder(zero="pass"), "zero_grad is missing"),
+        (_folder(generator="None"), "The same seed gives another training"),
+        (_folder(order="torch.arange(len(images))"), "train in one order"),
+        (_folder(order="torch.randint(len(images), (len(images),), generator=generator)"),
+         "does not train on each of the"),
+        (_folder(loss="loss"), "carries its history of gradients"),
+        (_folder().replace("return losses", "return sum(losses)"), "Return the losses as a list"),
+        (_folder().replace("model(images[part])", "model(images[part] / 2)"),
+         "an image that is in no file"),
+    ],
+    "repair_sessions": [
+        (_sessions(split="pass", again=SPLIT_AGAIN), "images that were trained on before"),
+        (_sessions(split="order = torch.randperm(len(images)); "
+                   "val, train = order[: len(order) // 5], order[len(order) // 5 :]"),
+         "The same seed gives other validation images"),
+        (_sessions(split="order = torch.randperm(len(images), "
+                   "generator=torch.Generator().manual_seed(0)); "
+                   "val, train = order[: len(order) // 5], order[len(order) // 5 :]"),
+         "Another seed gives the same validation images"),
+        (_sessions(split="order = torch.arange(len(images)); "
+                   "val, train = order[: len(order) // 5], order[len(order) // 5 :]"),
+         "are the first ones or the last ones"),
+        (_sessions(again="torch.manual_seed(seed)"), "Two sessions train in one order"),
+        (_sessions(parts="train.split(16)"), "Two sessions train in one order"),
+        (_sessions(parts="torch.randperm(len(images)).split(16)"),
+         "images that were trained on before"),
+        (_sessions(split=RIGHT_SESSIONS["split"].replace("// 5", "// 4")), "A fifth of"),
+        (_sessions(parts="train[torch.randperm(len(train))].split(16)[:-1]"), "trains on"),
+        (_sessions(accuracy="hits.float().sum().item()"), "reports an accuracy of"),
+        (_sessions(result="losses"), "Return two things"),
     ],
     "repair_search": [
         (JUNS_SEARCH.replace("[{}]", "[0]"), "chosen by its test accuracy"),
@@ -560,6 +607,36 @@ WRONG_ANSWERS = {
         (_search().replace("best[1], best[2],", "best[1],"), "Return three things"),
         (_search().replace("return best", 'score(best[3], "test"); return best'),
          "scored 2 times"),
+    ],
+    "repair_script": [
+        (_script(), "The script is unchanged"),
+        (_script("head"), "1 of 4 faults is fixed: the new head is trained. 3 to go"),
+        (_script("mode"), "1 of 4 faults is fixed: every epoch trains in train mode. 3 to go"),
+        (_script("scale"), "1 of 4 faults is fixed: validation images are normalised"),
+        (_script("best"), "1 of 4 faults is fixed: the best weights come back. 3 to go"),
+        (_script("head", "mode", "scale"), "3 of 4 faults .* 1 to go"),
+        (_script("head", "mode", "best"), "3 of 4 faults .* 1 to go"),
+        (_script("head", "scale", "best"), "3 of 4 faults .* 1 to go"),
+        (_script("mode", "scale", "best"), "3 of 4 faults .* 1 to go"),
+        (_script(also=(("import torch\n", "import torch  # the library\n"),)),
+         r"0 of 4 faults are fixed\. 4 to go"),
+        (_script("head", "mode", "scale",
+                 also=((".state_dict(), acc", ".state_dict().copy(), acc"),)),
+         "3 of 4 faults .* 1 to go"),
+        (_script(*ALL, also=(("return hits / len(images)", "return hits / 100"),)),
+         "reports an accuracy of"),
+        (_script(*ALL, also=(("    model.eval()\n", ""),)), "validates in train mode"),
+        (_script(*ALL, also=(("val, train = order[:num_val], order[num_val:]",
+                              "val, train = order[:num_val], order"),)), "validates on .* are due"),
+        (_script(*ALL, also=(("    return model, accuracies", "    return model"),)),
+         "return the model and the list"),
+        (_script(*ALL, also=(("(images - mean) / std", "images - mean"),)),
+         "no longer have mean 0"),
+        (_script(*ALL, also=(("def fine_tune", "def tune"),)), "no function fine_tune"),
+        (_script(*ALL, also=(("model.fc = nn", "model.requires_grad_(False); model.fc = nn"),)),
+         "No weight below the head"),
+        ("def repair_script(source):\n    return source.splitlines()", "text of the whole script"),
+        ("def repair_script(source):\n    return source + '('", "stopped with SyntaxError"),
     ],
 }  # fmt: skip
 
@@ -639,24 +716,6 @@ def repair_probe(backbone, head, batches, epochs, lr):
         module.training = mode
     return losses
 """
-UNSCALED_BY_HAND = """
-def repair_scaler(model, batches, scaler, max_norm, lr):
-    optimizer = SGD(model.parameters(), lr=lr)
-    losses = []
-    for points, targets in batches:
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(points), targets)
-        scaler.scale(loss).backward()
-        scaler.unscale_(optimizer)
-        norm = torch.stack([p.grad.norm() for p in model.parameters()]).norm()
-        if norm > max_norm:
-            for p in model.parameters():
-                p.grad *= max_norm / norm
-        scaler.step(optimizer)
-        scaler.update()
-        losses.append(loss.item())
-    return losses
-"""
 NEW_SAMPLER = """
 def repair_shards(model, dataset, rank, num_replicas, epochs, batch_size, lr, seed):
     optimizer, losses = SGD(model.parameters(), lr=lr), []
@@ -720,7 +779,7 @@ OTHER_RIGHT_ANSWERS = {
         _probabilities(model="nn.Sequential(network, nn.LogSoftmax(dim=1))",
                        probabilities="model(points).exp()"),
     ],
-    "repair_window": [
+    "repair_accumulation": [
         _window(backward="loss.backward()",
                 step="[p.grad.div_(len(part)) for p in model.parameters()]; optimizer.step()"),
         _window(backward="loss.backward()",
@@ -732,16 +791,38 @@ OTHER_RIGHT_ANSWERS = {
                    result="losses, (total / count).item()"),
     ],
     "repair_probe": [BY_FEATURES, MODES_KEPT],
-    "repair_scaler": [
-        UNSCALED_BY_HAND,
-        _scaler(clip=CLIP.format("max_norm * scaler.get_scale()")),
-    ],
     "repair_shards": [NEW_SAMPLER, _own()],
-    "repair_worker": [
-        _worker(rng="rng = torch.Generator().manual_seed(worker.seed)",
-                draw="shift = torch.randint(-4, 5, (2,), generator=rng).tolist()"),
-        _worker(rng="np.random.seed(worker.seed % 2**32)",
-                draw="shift = np.random.randint(-4, 5, size=2)"),
+    "repair_folder": [
+        _folder(names="sorted(pictures, key=lambda name: int(name.removesuffix('.png')))"),
+        _folder(names="sorted(pictures)",
+                targets="torch.tensor([labels[int(name[:-4])] for name in sorted(pictures)])"),
+        _folder(generator="torch.manual_seed(seed)"),
+    ],
+    "repair_sessions": [
+        _sessions(split="g = torch.Generator().manual_seed(seed); "
+                  "val, train = torch.utils.data.random_split(range(len(images)), "
+                  "[len(images) // 5, len(images) - len(images) // 5], g); "
+                  "val, train = torch.tensor(list(val)), torch.tensor(list(train))"),
+        _sessions(split="pass", again="torch.manual_seed(seed); order = torch.randperm(len(images))"
+                  "; val, train = order[: len(order) // 5], order[len(order) // 5 :]; "
+                  "torch.manual_seed(seed + session)"),
     ],
     "repair_search": [TRAINED_AGAIN, BY_STATE],
+    "repair_script": [
+        _script(*reversed(ALL)),
+        _script("mode", "scale", "best", also=(
+            ("num_classes).to(images)\n",
+             "num_classes).to(images)\n"
+             "    optimizer.add_param_group({'params': model.fc.parameters()})\n"),
+        )),
+        _script("head", "mode", "scale", also=((
+            "best, best_accuracy = model.state_dict(), accuracies[-1]",
+            "best_accuracy = accuracies[-1]\n            "
+            "best = {name: value.clone() for name, value in model.state_dict().items()}",
+        ),)),
+        _script("head", "scale", "best", also=(
+            ("    model.eval()\n", "    was_training = model.training\n    model.eval()\n"),
+            ("    return hits", "    model.train(was_training)\n    return hits"),
+        )),
+    ],
 }  # fmt: skip

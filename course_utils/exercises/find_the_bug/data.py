@@ -1,24 +1,28 @@
-"""Checks of lesson 90, faults in what the data bring: who sees which point, who draws what."""
+"""Checks of lesson 90, faults in the data: what is trained on, under which label, and by whom."""
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import combinations, permutations, product
-from types import SimpleNamespace
+from itertools import combinations
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from course_utils.exercises.checking import checks_exercise, require
+from course_utils.exercises.checking import checks_exercise, fail, require
 from course_utils.exercises.find_the_bug.replay import read_losses, require_losses
-from course_utils.exercises.oracles import flatten_parameters, is_close, train_copy
+from course_utils.exercises.oracles import (
+    Batches,
+    flatten_parameters,
+    is_close,
+    is_pair,
+    train_copy,
+    train_copy_without_zero_grad,
+)
 
-__all__ = ["check_repair_shards", "check_repair_worker"]
-
-Shifts = list[tuple[int, int]]  # (down, right) of each image
+__all__ = ["check_repair_folder", "check_repair_sessions", "check_repair_shards"]
 
 LR = 0.1
 EPOCHS = 4
@@ -30,16 +34,29 @@ NOT_REPEATED = (
 SEED_IGNORED = "Another seed gives the same order."
 SAME_SHARE = "Rank {} sees the same points in every epoch: shuffle before sharing out."
 
-WORKERS = ((3, 3), (2, 2))  # their number, and epochs
-SIZE = (11, 13)  # height and width of an image, whose only bright pixel is in the middle
-MIDDLE = (SIZE[0] // 2, SIZE[1] // 2)
-REACH = 4  # the largest shift, in pixels, in each of four directions
-NO_SHIFT = "Image {} comes back as something else than itself, shifted by −4 to 4 pixels."
-ONE_SHIFT = "All images of a worker get the same shift: draw one for each image."
-NO_PAIRS = "It has to yield pairs of a number and an image, as the script does."
-AS_FAR = "Each image is shifted as far down as right: draw the two apart."
-UNEVEN = "The shifts are not spread evenly over −4 to 4, down and right each by itself."
-NOT_SEEDED = "The same seed gives other shifts the second time: draw from a seeded generator."
+NO_ZERO_GRAD = "Gradients of earlier steps still count: zero_grad is missing."
+BY_NAME = 'Images are in the order of their names: "10.png" comes before "2.png", as text.'
+IN_FOLDER_ORDER = "Images are in the order in which the folder lists them: read their numbers."
+OTHER_LABELS = "The weights are not those of SGD on each image with its own label."
+NOT_ONCE = "Epoch {} does not train on each of the {} images once."
+SAME_ORDER = "Epochs 0 and 1 train in one order: shuffle anew in each epoch."
+NOT_ALWAYS = "The same seed gives another training the second time."
+NO_IMAGE = "The model gets an image that is in no file."
+
+NO_LISTS = "Return two things: the list of losses, and the accuracy after each session."
+LEAKED = (
+    "Session {} validates on {} images that were trained on before: make one split for all "
+    "sessions."
+)
+OTHER_VAL = "The validation images of session {} are not those of session 0."
+TRAINED_ON = "Session {} trains on {} of {} images: all but the validation images, each once."
+NOT_FIFTH = "A fifth of {} images is {}: session {} validates on {}."
+SAME_SESSIONS = "Two sessions train in one order: shuffle anew in each session."
+FIXED_SPLIT = "Another seed gives the same validation images."
+UNSHUFFLED = "The validation images are the first ones or the last ones: choose them at random."
+OTHER_SPLIT = "The same seed gives other validation images the second time."
+WRONG_SHARE = "Session {} reports an accuracy of {:.4f}: {} of {} validation images are right."
+OTHER_SESSIONS = "The weights are not those of SGD on the batches that were trained on."
 
 
 @dataclass(frozen=True)
@@ -119,112 +136,168 @@ def check_repair_shards(answer: Callable) -> None:
         require(_run_rank(answer, start, data, 0, other_seed) != runs[0], SEED_IGNORED)
 
 
-def _start_workers(number: int, epochs: int, images: np.ndarray) -> Iterator[SimpleNamespace]:
-    """As a DataLoader does: in every epoch each worker gets a copy, and a seed of its own.
+class _Images:
+    """Images (N, 3, H, W) that can be told apart, and a watch over which of them a model gets."""
 
-    The attributes are those of `torch.utils.data.get_worker_info`.
-    """
-    dataset = SimpleNamespace(images=images, rng=np.random.default_rng(0))
+    def __init__(self, count: int) -> None:
+        self.images = torch.randn(count, 3, 2, 3, dtype=torch.float64)
+        self.targets = torch.randint(4, (count,))
+        self.numbers = {image.numpy().tobytes(): n for n, image in enumerate(self.images)}
+
+    def find(self, batch: Tensor) -> list[int]:
+        """The number of each image of a batch."""
+        found = [self.numbers.get(image.detach().numpy().tobytes()) for image in batch]
+        require(None not in found, NO_IMAGE)
+        return [number for number in found if number is not None]
+
+    def batches(self, numbers: list[list[int]], targets: Tensor) -> Batches:
+        """The batches with these numbers, with ``targets`` (N,)."""
+        return [(self.images[part], targets[part]) for part in numbers]
+
+
+def _make_viewer() -> nn.Module:
+    """From images (N, 3, 2, 3) to logits (N, 4), float64, by the global seed."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(18, 4)).double()
+
+
+def _explain_labels(
+    model: nn.Module, start: nn.Module, data: _Images, parts: list[list[int]], listed: list[int]
+) -> None:
+    """Fail with the fault that gives the weights of ``model``; ``listed``: numbers of the files."""
+    count = len(data.targets)
+    weights = flatten_parameters(model)
+    by_name = sorted(range(count), key=lambda number: f"{number}.png")
+    for sentence, order in ((BY_NAME, by_name), (IN_FOLDER_ORDER, listed)):
+        # the image at place i of this order got the label i
+        wrong = torch.empty_like(data.targets)
+        wrong[order] = data.targets
+        trained, _ = train_copy(start, data.batches(parts, wrong), [LR] * len(parts))
+        require(not is_close(weights, flatten_parameters(trained)), sentence)
+    right = data.batches(parts, data.targets)
+    summed, _ = train_copy_without_zero_grad(start, right, [LR] * len(parts))
+    require(not is_close(weights, flatten_parameters(summed)), NO_ZERO_GRAD)
+    fail(OTHER_LABELS)
+
+
+def _run_folder(
+    answer: Callable, data: _Images, start: nn.Module, listed: list[int], seed: int
+) -> list[list[int]]:
+    """The numbers of the images of each step."""
+    model = copy.deepcopy(start)
+    parts: list[list[int]] = []
+    model.register_forward_pre_hook(lambda _, args: parts.append(data.find(args[0])))
+    pictures = {f"{number}.png": data.images[number] for number in listed}
+    epochs, size = 2, 6
+    found = answer(model, pictures, data.targets.tolist(), epochs, size, LR, seed)
+    count = len(listed)
+    steps = math.ceil(count / size)
+    losses = read_losses(found, epochs * steps)
     for epoch in range(epochs):
-        # Whoever keeps only the last digits of a seed, or its last 16 bits, gets the same in
-        # every epoch: the least common multiple of 2**16 and 10**6 lies between them.
-        base_seed = 2**45 + 8_675_309 + epoch * math.lcm(2**16, 10**6)
-        for worker in range(number):
-            yield SimpleNamespace(
-                id=worker,
-                num_workers=number,
-                seed=base_seed + worker,
-                dataset=copy.deepcopy(dataset),
-            )
-
-
-def _read_shifts(answer: Callable, worker: SimpleNamespace) -> Shifts:
-    """The shift (down, right) of each image of a worker's share.
-
-    The bright pixel of image ``number`` has the value ``number + 1``.
-    """
-    images = worker.dataset.images.copy()
-    due = list(range(worker.id, len(images), worker.num_workers))
-    own = f"Worker {worker.id} of {worker.num_workers} yields other images than its own, in order."
-    yielded = list(answer(worker))
-    require(all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in yielded), NO_PAIRS)
-    found = [(int(number), np.asarray(image)) for number, image in yielded]
-    require([number for number, _ in found] == due, own)
-    shifts = []
-    for number, image in found:
-        require(image.shape == SIZE, f"Images of {SIZE} come back as {image.shape}.")
-        down, right = (
-            int(place) - middle
-            for place, middle in zip(np.unravel_index(image.argmax(), SIZE), MIDDLE, strict=True)
-        )
-        one_pixel = (image > 0).sum() == 1 and image.max() == number + 1
-        in_reach = max(abs(down), abs(right)) <= REACH
-        require(one_pixel and in_reach, NO_SHIFT.format(number))
-        shifts.append((down, right))
-    unchanged = np.array_equal(images, worker.dataset.images)
-    require(unchanged, "It changes the data set's images.")
-    return shifts
-
-
-def _compare_workers(shifts: dict[tuple[int, int], Shifts]) -> None:
-    """No two draw the same; ``shifts`` of each (epoch, worker)."""
-    require(all(len(set(drawn)) > 1 for drawn in shifts.values()), ONE_SHIFT)
-    for one, other in combinations(shifts, 2):
-        names = " and ".join(f"worker {worker} in epoch {epoch}" for epoch, worker in (one, other))
-        same = _is_shared(shifts[one], shifts[other])
-        require(not same, f"The same shifts are drawn by {names}.")
-        # Seeds that lie one apart, counted up image by image, meet after an image or two.
-        late = any(
-            _is_shared(first[images:], second)
-            for images in (1, 2, 3)
-            for first, second in permutations((shifts[one], shifts[other]))
-        )
-        require(not late, f"The same shifts are drawn by {names}, an image or more apart.")
-
-
-def _is_shared(one: Shifts, other: Shifts) -> bool:
-    """Whether the shorter of both begins the longer one."""
-    return all(first == second for first, second in zip(one, other, strict=False))
-
-
-def _run_workers(
-    answer: Callable, images: np.ndarray, number: int, epochs: int
-) -> dict[tuple[int, int], Shifts]:
-    """The shifts of each (epoch, worker)."""
-    workers = _start_workers(number, epochs, images)
-    places = product(range(epochs), range(number))
-    return {
-        place: _read_shifts(answer, worker) for place, worker in zip(places, workers, strict=True)
-    }
+        seen = [number for part in parts[epoch * steps :][:steps] for number in part]
+        require(sorted(seen) == list(range(count)), NOT_ONCE.format(epoch, count))
+    batches = data.batches(parts, data.targets)
+    right, due = train_copy(start, batches, [LR] * len(batches))
+    if not is_close(flatten_parameters(model), flatten_parameters(right)):
+        _explain_labels(model, start, data, parts, listed)
+    require_losses(losses, due, BEFORE_STEP)
+    return parts
 
 
 @checks_exercise()
-def check_repair_worker(answer: Callable) -> None:
-    """``answer(worker)`` yields ``(number, image)``: called as a DataLoader's workers would be."""
-    images = np.zeros((120, *SIZE), dtype=np.int64)  # (N, H, W)
-    images[:, MIDDLE[0], MIDDLE[1]] = np.arange(120) + 1
-    for number, epochs in WORKERS:
+@torch.enable_grad()
+def check_repair_folder(answer: Callable) -> None:
+    """``answer(model, pictures, labels, epochs, batch_size, lr, seed) -> losses``."""
+    for count, seed in ((24, 0), (105, 3)):
+        data, start = _Images(count), _make_viewer()
+        listed = torch.randperm(count).tolist()  # a folder lists its files in any order
         runs = []
         for global_seed in (0, 1):  # it must not matter
-            np.random.seed(global_seed)
             torch.manual_seed(global_seed)
-            runs.append(_run_workers(answer, images, number, epochs))
-        _compare_workers(runs[0])
-        require(runs[0] == runs[1], NOT_SEEDED)
-        _compare_spread(np.concatenate(list(runs[0].values())))
+            runs.append(_run_folder(answer, data, start, listed, seed))
+        require(runs[0] == runs[1], NOT_ALWAYS)
+        half = len(runs[0]) // 2
+        require(runs[0][:half] != runs[0][half:], SAME_ORDER)
 
 
-def _compare_spread(drawn: np.ndarray) -> None:
-    """``drawn`` (images of all epochs, 2): how far down and right; each value is as likely."""
-    down, right = drawn.T
-    for name, values in (("down", down), ("right", right)):
-        missing = sorted(set(range(-REACH, REACH + 1)) - set(values.tolist()))
-        never = ", ".join(str(value).replace("-", "−") for value in missing)
-        none_missing = f"Of {len(drawn)} images none is shifted {name} by {never}: −4 to 4 are due."
-        require(not missing, none_missing)
-    require((down != right).any(), AS_FAR)
-    # The sum shows whether down and right are drawn apart: equal ones give even sums only.
-    for values, least in ((down, 9), (right, 9), (down + right, 13)):
-        different, counts = np.unique(values, return_counts=True)
-        even = len(different) >= least and counts.max() < 0.2 * len(values)
-        require(even, UNEVEN)
+def _run_sessions(
+    answer: Callable, data: _Images, start: nn.Module, sessions: int, seed: int
+) -> list[list[int]]:
+    """The numbers of the images that each session validates on."""
+    model = copy.deepcopy(start)
+    seen: list[tuple[bool, list[int]]] = []  # of each forward pass: whether it trains
+    outputs: list[Tensor] = []
+
+    def note(_: nn.Module, args: tuple[Tensor], logits: Tensor) -> None:
+        seen.append((logits.requires_grad, data.find(args[0])))
+        outputs.append(logits.detach())
+
+    model.register_forward_hook(note)
+    found = answer(model, data.images, data.targets, sessions, LR, seed)
+    require(is_pair(found), NO_LISTS)
+    parts = [numbers for trains, numbers in seen if trains]
+    batches = data.batches(parts, data.targets)
+    right, losses = train_copy(start, batches, [LR] * len(batches))
+    same = is_close(flatten_parameters(model), flatten_parameters(right))
+    require(same, OTHER_SESSIONS)
+    require_losses(read_losses(found[0], len(parts)), losses, BEFORE_STEP)
+    trained, validated, hits = _split_sessions(seen, outputs, data, sessions)
+    _compare_sessions(trained, validated, len(data.targets))
+    reported = [float(value) for value in found[1]]
+    require(len(reported) == sessions, NO_LISTS)
+    for session, (value, number) in enumerate(zip(reported, hits, strict=True)):
+        count = len(validated[session])
+        wrong = WRONG_SHARE.format(session, value, number, count)
+        require(abs(value - number / count) < 1e-6, wrong)
+    return validated
+
+
+def _split_sessions(
+    seen: list[tuple[bool, list[int]]], outputs: list[Tensor], data: _Images, sessions: int
+) -> tuple[list[list[int]], list[list[int]], list[int]]:
+    """Of each session: the images trained on, those validated on, and how many were right."""
+    trained: list[list[int]] = [[]]
+    validated: list[list[int]] = [[]]
+    hits = [0]
+    for (trains, numbers), logits in zip(seen, outputs, strict=True):
+        if trains and validated[-1]:  # a session ends with its validation
+            trained.append([])
+            validated.append([])
+            hits.append(0)
+        (trained if trains else validated)[-1].extend(numbers)
+        if not trains:
+            hits[-1] += int((logits.argmax(dim=1) == data.targets[numbers]).sum())
+    ran = f"{sessions} sessions are due, each ends with a validation; here are {len(trained)}."
+    require(len(trained) == sessions and validated[-1], ran)
+    return trained, validated, hits
+
+
+def _compare_sessions(trained: list[list[int]], validated: list[list[int]], count: int) -> None:
+    """Fail unless all sessions share one split and train in orders of their own."""
+    before: set[int] = set()
+    for session, (train, val) in enumerate(zip(trained, validated, strict=True)):
+        before |= set(train)
+        fifth = NOT_FIFTH.format(count, count // 5, session, len(val))
+        require(len(val) == count // 5 == len(set(val)), fifth)
+        shared = len(before & set(val))
+        require(not shared, LEAKED.format(session, shared))
+        require(set(val) == set(validated[0]), OTHER_VAL.format(session))
+        whole = len(train) == len(set(train)) == count - len(val)
+        require(whole, TRAINED_ON.format(session, len(set(train)), count))
+    require(trained[0] != trained[1], SAME_SESSIONS)
+    ends = (set(range(count // 5)), set(range(count - count // 5, count)))
+    require(set(validated[0]) not in ends, UNSHUFFLED)
+
+
+@checks_exercise()
+@torch.enable_grad()
+def check_repair_sessions(answer: Callable) -> None:
+    """``answer(model, images, targets, sessions, lr, seed) -> (losses, accuracies)``."""
+    for count, sessions in ((60, 3), (47, 2)):
+        data, start = _Images(count), _make_viewer()
+        runs = []
+        for global_seed, seed in ((0, 0), (1, 0), (1, 50)):  # the global one must not matter
+            torch.manual_seed(global_seed)
+            runs.append(_run_sessions(answer, data, start, sessions, seed))
+        same, other = (set(run[0]) == set(runs[0][0]) for run in runs[1:])
+        require(same, OTHER_SPLIT)
+        require(not other, FIXED_SPLIT)

@@ -1,11 +1,10 @@
-"""Checks of lesson 90, faults in the optimizer's steps: learning rates, accumulation, clipping."""
+"""Checks of lesson 90, faults in the optimizer's steps: learning rates and accumulation."""
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from typing import NamedTuple
 from weakref import WeakSet
 
 import torch
@@ -24,13 +23,12 @@ from course_utils.exercises.find_the_bug.replay import (
 )
 from course_utils.exercises.oracles import (
     Batches,
-    clip_norm,
     flatten_parameters,
     is_close,
     train_copy,
 )
 
-__all__ = ["check_repair_scaler", "check_repair_schedule", "check_repair_window"]
+__all__ = ["check_repair_accumulation", "check_repair_schedule"]
 
 LR = 0.3
 MICRO_BATCH = 4  # points in each
@@ -45,8 +43,6 @@ OTHER_ACCUMULATED_STEPS = (
 )
 NO_ZERO_GRAD = "Gradients of earlier steps still count: zero_grad is missing."
 BEFORE_STEP = "the loss of its batch before the step"
-NAN = "The weights are nan: scaler.step(optimizer) skips a gradient that is not finite."
-OTHER_CLIPPED_STEPS = "The steps are not those of SGD on gradients clipped to max_norm."
 
 
 def _plan_learning_rates(total: int, peak: float) -> list[float]:
@@ -168,7 +164,7 @@ WINDOW_FAULTS: Faults = (
 
 @checks_exercise(faults=WINDOW_FAULTS)
 @torch.enable_grad()
-def check_repair_window(answer: Callable) -> None:
+def check_repair_accumulation(answer: Callable) -> None:
     """``answer(model, batches, window, lr) -> losses``: a step takes ``window`` micro-batches."""
     for count, size in ((6, 3), (7, 3), (5, 1), (3, 8)):
         _check_accumulation(answer, count, size)
@@ -228,121 +224,3 @@ def _check_accumulation(answer: Callable, count: int, size: int) -> None:
     )
     found_losses = read_losses(found, count)
     require_losses(found_losses, read_losses(losses, count), "the mean loss of its micro-batch")
-
-
-class ScaledTraining(NamedTuple):
-    """What a training with a gradient scaler leads to."""
-
-    weights: Tensor  # (P,)
-    losses: Tensor  # (batches,), each before its step
-    scale: float  # after the last batch
-
-
-# ``clip(gradient, max_norm, scale, first_scale)`` is what a step subtracts, times the learning
-# rate; the gradient (P,) is not scaled.
-Clip = Callable[[Tensor, float, float, float], Tensor]
-
-
-def _clip(gradient: Tensor, max_norm: float, scale: float, first_scale: float) -> Tensor:
-    """The right one: the scale makes no difference."""
-    return clip_norm(gradient, max_norm)
-
-
-def _clip_each(gradient: Tensor, max_norm: float, scale: float, first_scale: float) -> Tensor:
-    """A fault: weights and biases of both layers of `make_network` by themselves."""
-    return torch.cat([clip_norm(part, max_norm) for part in gradient.split([30, 5, 20, 4])])
-
-
-def _train_copy_scaled(
-    model: nn.Module, batches: Batches, max_norm: float, scale: float, clip: Clip = _clip
-) -> ScaledTraining:
-    """Train a copy as `torch.amp.GradScaler` would make it, with no scaler involved.
-
-    ``scale`` is halved when the scaled gradient overflows, and this batch takes no step.
-    """
-    model = copy.deepcopy(model)
-    parameters = list(model.parameters())
-    first_scale = scale
-    losses: list[float] = []
-    for inputs, targets in batches:
-        loss = F.cross_entropy(model(inputs), targets)
-        losses.append(loss.item())
-        gradient = parameters_to_vector(torch.autograd.grad(loss, parameters))  # (P,)
-        if not (gradient * scale).isfinite().all():
-            scale /= 2
-            continue
-        weights = flatten_parameters(model) - LR * clip(gradient, max_norm, scale, first_scale)
-        vector_to_parameters(weights, parameters)
-    losses_tensor = torch.tensor(losses, dtype=torch.float64)
-    return ScaledTraining(flatten_parameters(model), losses_tensor, scale)
-
-
-# What a wrong answer makes of the gradient, and why.
-# fmt: off
-CLIP_FAULTS: Sequence[tuple[str, Clip]] = (
-    ("The gradient is cut to max_norm divided by the scale: bring both to one scale first.",
-     lambda gradient, max_norm, scale, first: clip_norm(gradient * scale, max_norm) / scale),
-    ("The gradient is not clipped.",
-     lambda gradient, max_norm, scale, first: gradient),
-    ("Each number of the gradient is limited: it is the length of all of it that is.",
-     lambda gradient, max_norm, scale, first: gradient.clamp(-max_norm, max_norm)),
-    ("A step has the length max_norm, and its gradient is shorter: cut only what is longer.",
-     lambda gradient, max_norm, scale, first: gradient / gradient.norm() * max_norm),
-    ("Each parameter is clipped by itself: max_norm limits the length of all of them together.",
-     _clip_each),
-    ("The largest number of the gradient is limited: it is the length of all of it that is.",
-     lambda gradient, max_norm, scale, first:
-     gradient * (max_norm / gradient.abs().max()).clamp(max=1)),
-    ("A gradient that is longer than max_norm takes no step: it is to be cut.",
-     lambda gradient, max_norm, scale, first: gradient * (gradient.norm() <= max_norm)),
-    ("The limit follows the first scale, and after an overflow the scale is another.",
-     lambda gradient, max_norm, scale, first: clip_norm(gradient, max_norm * first / scale)),
-)
-# fmt: on
-
-
-def _train_scaled(
-    model: nn.Module,
-    batches: Batches,
-    scaler: torch.amp.GradScaler,
-    max_norm: float,
-    lr: float,
-    clip: Clip,
-) -> list[float]:
-    """An answer that is wrong only in ``clip``."""
-    found = _train_copy_scaled(model, batches, max_norm, scaler.get_scale(), clip)
-    vector_to_parameters(found.weights, model.parameters())
-    return found.losses.tolist()
-
-
-@checks_exercise(faults=[(why, partial(_train_scaled, clip=clip)) for why, clip in CLIP_FAULTS])
-@torch.enable_grad()
-def check_repair_scaler(answer: Callable) -> None:
-    """``answer(model, batches, scaler, max_norm, lr) -> losses``: clipped, and never nan."""
-    # which batches make the scaled gradient overflow, first scale, max_norm
-    for places, scale, max_norm in (((), 8.0, 0.2), ((), 1024.0, 0.5), ((1, 3), 2.0**16, 0.2)):
-        model = make_network()
-        batches = draw_batches(*(8,) * 6)
-        for place in places:
-            inputs, targets = batches[place]
-            # The loss stays finite: only the gradient times the scale overflows.
-            batches[place] = (inputs * 1e305, targets)
-        train = partial(_train_copy_scaled, copy.deepcopy(model), batches, max_norm, scale)
-        right = train()
-        # after fewer batches than these the scale never grows
-        scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=100)
-        found = answer(model, list(batches), scaler, max_norm, LR)
-        weights = flatten_parameters(model)
-        require(weights.isfinite().all(), NAN)
-        diagnose(
-            weights,
-            lambda clip: train(clip=clip).weights,  # noqa: B023
-            _clip,
-            CLIP_FAULTS,
-            OTHER_CLIPPED_STEPS,
-        )
-        require_losses(read_losses(found, len(batches)), right.losses, BEFORE_STEP)
-        if places:
-            own_scale = scaler.get_scale()
-            late = f"After the overflows the scaler's scale is {own_scale:g}, not {right.scale:g}"
-            require(own_scale == right.scale, f"{late}: this scaler has to see each overflow.")
