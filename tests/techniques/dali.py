@@ -3,6 +3,7 @@
 import contextlib
 import io
 import tempfile
+from importlib import import_module
 from pathlib import Path
 from unittest import mock
 
@@ -11,6 +12,13 @@ import torch
 from course_utils.data.dali import DaliLoader, has_dali
 from course_utils.data.jpegs import write_jpegs
 from tests.experiments import plant_experiments
+
+# Cards are executed with a copy of the table of modules: what they import must be there before,
+# as compiled modules cannot be imported twice.
+LOADED = ["lightning.pytorch.demos.boring_classes"]
+LOADED += ["nvidia.dali.plugin.pytorch", "nvidia.dali.fn"] * has_dali()
+for name in LOADED:
+    import_module(name)
 
 MISSING = "" if has_dali() else "DALI is not installed: no training combines it with the others"
 
