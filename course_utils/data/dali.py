@@ -63,13 +63,17 @@ def draw_changes(rng: np.random.Generator, count: int, size: int) -> Changes:
     return matrices, gain.astype(np.float32), offset.astype(np.float32)
 
 
-def make_pipeline(files: JpegFiles, mean, std, draw, *, shard=(0, 1), gpu=False, **options):
+def make_pipeline(
+    files: JpegFiles, mean, std, draw, *, crop=None, size=None, shard=(0, 1), gpu=False, **options
+):
     """A DALI pipeline of normalised images ``(3, H, W)`` float32 and targets ``(1,)`` int32.
 
     Args:
         mean, std: of each channel, in units of 255.
         draw: ``() -> (matrices, gain, offset)`` for one batch, see `draw_changes`; None: neither
             augment nor shuffle.
+        crop: side in pixels of the square in the middle that is decoded; None: all of the image.
+        size: to which sides in pixels that is then resized; None: it stays.
         shard: ``(rank, number of ranks)``.
         gpu: decode and augment on a GPU.
         options: of DALI's pipelines: ``batch_size``, ``num_threads``, ``device_id``, ``seed``.
@@ -94,7 +98,13 @@ def make_pipeline(files: JpegFiles, mean, std, draw, *, shard=(0, 1), gpu=False,
             dont_use_mmap=True,  # to map a file costs more than to read a small one
             **({"stick_to_shard": True} if draw is None else order),
         )
-        images = fn.decoders.image(codes, device="mixed" if gpu else "cpu")
+        device = "mixed" if gpu else "cpu"
+        if crop is None:
+            images = fn.decoders.image(codes, device=device)
+        else:  # only this part of the file is turned into pixels
+            images = fn.decoders.image_crop(codes, device=device, crop=(crop, crop))
+        if size is not None:
+            images = fn.resize(images, size=(size, size))
         if draw is not None:
             matrices, low, width = fn.external_source(change, num_outputs=3)
             images = fn.warp_affine(images, matrix=matrices)
@@ -122,6 +132,7 @@ class DaliLoader:
         mean, std: of each channel, in units of 255.
         seed: of order and augmentations; the same on every rank.
         train: shuffle, augment, drop a last batch that is not full; else: every image once.
+        crop, size: of `make_pipeline`.
         threads: of the CPU.
         shard: ``(rank, number of ranks)``; in training all ranks get as many batches.
         gpu: decode and augment on the current GPU, where the batches stay.
@@ -139,6 +150,8 @@ class DaliLoader:
         *,
         seed: int = 0,
         train: bool = True,
+        crop: int | None = None,
+        size: int | None = None,
         threads: int = 2,
         shard: tuple[int, int] = (0, 1),
         gpu: bool = False,
@@ -156,13 +169,16 @@ class DaliLoader:
         self.batch_size = min(batch_size, count // ranks)
         full, every = math.ceil(count / ranks) // self.batch_size, math.ceil(own / self.batch_size)
         self._length = full if train else every
-        chunk, size = CHUNK * self.batch_size, len(read_jpeg(files.paths[0]))
+        chunk = CHUNK * self.batch_size
+        side = size or crop or len(read_jpeg(files.paths[0]))
         rng = np.random.default_rng([seed, rank])
         pipeline = make_pipeline(
             files,
             mean,
             std,
-            partial(draw_changes, rng, chunk, size) if train else None,
+            partial(draw_changes, rng, chunk, side) if train else None,
+            crop=crop,
+            size=size,
             shard=shard,
             gpu=gpu,
             batch_size=chunk,

@@ -1,6 +1,6 @@
 """Images as JPEG files with a list of their names and targets: what an input pipeline reads."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,10 +12,12 @@ from course_utils.data.image_data import Images
 from course_utils.errors import CourseError
 from course_utils.files import write_atomically
 
-__all__ = ["FILE_LIST", "JpegFiles", "open_jpegs", "read_jpeg", "write_jpegs"]
+__all__ = ["FILE_LIST", "JpegFiles", "draw_scenes", "open_jpegs", "read_jpeg", "write_jpegs"]
 
 FILE_LIST = "files.txt"  # one line per image: its name, a space, its target
 QUALITY = 95
+TILES = 8  # small photographs along a side of a scene
+ENLARGED = 4  # the photograph in the middle of a scene is so many times as wide as a small one
 
 
 def read_jpeg(path: Path) -> np.ndarray:
@@ -54,13 +56,43 @@ class JpegFiles(Dataset):
         return image, self.targets[index]
 
 
-def write_jpegs(images: Images, folder: Path | str) -> JpegFiles:
-    """Write every image as a JPEG file into ``folder``, and the list of them last."""
+def draw_scenes(images: Images, seed: int = 0) -> Iterator[tuple[np.ndarray, int]]:
+    """A large picture for each small photograph, and its target.
+
+    The photograph stands in the middle, four times enlarged, on a wall of 8 × 8 small ones, which
+    are drawn from ``images`` at random. An enlarged photograph alone has little detail, so that a
+    JPEG file of it is small and fast to decode. The wall has the detail of real photographs.
+
+    Yields:
+        ``(8 H, 8 W, 3)`` uint8 for images of H × W pixels; the middle ``(4 H, 4 W, 3)`` is the
+        enlarged photograph.
+    """
+    import cv2
+
+    height, width = images.images.shape[1:3]
+    rng = np.random.default_rng(seed)
+    rows, columns = (slice(2 * side, 6 * side) for side in (height, width))
+    for image, target in zip(images.images, images.targets, strict=True):
+        wall = images.images[rng.integers(len(images), size=(TILES, TILES))]  # (8, 8, H, W, 3)
+        scene = wall.transpose(0, 2, 1, 3, 4).reshape(TILES * height, TILES * width, 3)
+        large = (ENLARGED * width, ENLARGED * height)
+        scene[rows, columns] = cv2.resize(image, large, interpolation=cv2.INTER_CUBIC)
+        yield scene, int(target)
+
+
+def write_jpegs(images: Images | Iterable[tuple[np.ndarray, int]], folder: Path | str) -> JpegFiles:
+    """Write every image as a JPEG file into ``folder``, and the list of them last.
+
+    Args:
+        images: images in memory, or pairs of an image ``(H, W, 3)`` uint8 and its target.
+    """
     import cv2
 
     folder, lines = Path(folder), []
     folder.mkdir(parents=True, exist_ok=True)
-    for number, (image, target) in enumerate(zip(images.images, images.targets, strict=True)):
+    if isinstance(images, Images):
+        images = zip(images.images, images.targets, strict=True)
+    for number, (image, target) in enumerate(images):
         _, code = cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
         (folder / f"{number:05d}.jpg").write_bytes(code.tobytes())
         lines.append(f"{number:05d}.jpg {target}\n")

@@ -2,21 +2,25 @@
 
 import math
 import re
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from numbers import Integral
-from unittest.mock import patch
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from course_utils.exercises.checking import checks_exercise, diagnose, fail, require
+from course_utils.exercises.checking import Faults, checks_exercise, diagnose, require
+from course_utils.exercises.experiment import judge_experiment, run_experiment
 from course_utils.exercises.oracles import Batches
 
-__all__ = ["check_plan_workers", "check_prefetch", "check_to_batches"]
+__all__ = [
+    "check_measure_quality",
+    "check_plan_workers",
+    "check_shuffle_stream",
+    "check_to_batches",
+]
 
 # prepare_s, step_s, cores: divided without rounding, or far from a whole number
 PLANS = (
@@ -30,19 +34,6 @@ PLANS = (
     (2.0, 0.125, 5),
 )
 
-END = object()  # stands for the end of a stream
-# Batches of all kinds: some are false, some have no truth value, one is None.
-ITEMS = ((np.ones(3), np.ones(3)), np.ones(4), None, 0, torch.ones(2), (), "end", 1)
-ERROR_ITEMS = (1, ValueError("a batch"), 2)  # one is an exception that was not raised yet
-
-NO_END = "next() waits for ever after {} of {} batches: is it told of exceptions and of the end?"
-LEFT = "After close() a thread is left behind: tell it to stop, and free it if it waits for room."
-LEFT_LAST = "close() leaves the thread behind if it waits to hand over the end or an exception."
-TOO_EARLY = "A thread runs before the first batch is asked for."
-RAISED = "Batch {} is itself an exception object: it is raised, and has to be yielded as any other."
-OTHER_ERROR = "The batches raise {}, and {} comes out of the generator."
-NO_CLOSE = "close() never returns: does it wait for a thread that waits for room?"
-
 MIXED = "The pixels are mixed: reshape keeps their order in memory, permute moves axes."
 NOT_DIVIDED = "The pixels are not divided by 255."
 NOT_NORMALISED = "The images are not normalised."
@@ -50,6 +41,12 @@ STATISTICS = "pipeline.mean and pipeline.std have changed: make new arrays."
 NOT_CONTIGUOUS = "The images are not contiguous: permute and transpose move no memory."
 MEAN = np.array([0.5, 0.4, 0.3], dtype=np.float32)
 STD = np.array([0.2, 0.3, 0.25], dtype=np.float32)
+
+
+@checks_exercise()
+def check_measure_quality(answer: Callable) -> None:
+    """``answer(config, data) -> (pixels, squeezed, low, high)`` over the same seeds."""
+    judge_experiment(run_experiment(answer))
 
 
 @checks_exercise()
@@ -94,138 +91,151 @@ def _check_message(case: str, message: str, waited_percent: float) -> None:
     require(near, f"{case}: {wrong}")
 
 
-def _wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:
-    """Whether ``condition()`` becomes true in time.
+class _Stream:
+    """The numbers 0 to ``length - 1``, one at a time; counts how many have been read."""
 
-    Counts its looks, 2 ms apart, instead of reading the clock: on a machine that stands still
-    for a second the thread under test gets no time either.
-    """
-    interval_s = 0.002
-    for _ in range(int(timeout_s / interval_s)):
-        if condition():
-            return True
-        time.sleep(interval_s)
-    return False
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self.read = 0
 
-
-class _Source:
-    """An iterable that notes which thread prepares its batches, and how far ahead.
-
-    ``depth`` is how many batches may be prepared ahead; ``error`` is raised after the last batch.
-    """
-
-    def __init__(self, items: tuple, depth: int, error: Exception | None = None) -> None:
-        self.items = items
-        self.depth = depth
-        self.error = error
-        self.consumer: threading.Thread | None = None  # the thread that asks for the batches
-        self.asked = 0  # batches that the consumer has asked for
-        self.begun = 0  # batches whose preparation has begun
-        self.most_ahead = 0  # the largest difference of the two
-        self.by_consumer = False  # whether the consumer has prepared one itself
-        self.hang_message = ""  # the sentence if the consumer never comes back from its call
-
-    def __iter__(self) -> Iterator:
-        # A generator refuses two threads at once: "generator already executing".
-        for item in self.items:
-            self.begun += 1
-            self.most_ahead = max(self.most_ahead, self.begun - self.asked)
-            if threading.current_thread() is self.consumer:
-                self.by_consumer = True
-            time.sleep(0.005)
-            yield item
-        # Once the end comes late: the consumer then already waits for a batch that never comes.
-        if self.items is ITEMS and _wait_until(lambda: self.asked > len(ITEMS), 0.5):
-            time.sleep(0.05)
-        if self.error:
-            raise self.error
+    def __iter__(self) -> Iterator[int]:
+        for number in range(self.length):
+            self.read += 1
+            yield number
 
 
-def _take(stream: Iterator, source: _Source, number: int) -> None:
-    """Take ``number`` batches, or all and the end; each in order, with ``depth`` begun ahead."""
-    total = len(source.items)
-    for asked, item in enumerate((*source.items, END)[:number], start=1):
-        source.asked = asked
-        source.hang_message = NO_END.format(asked - 1, total)
-        try:
-            found = next(stream, END)
-        except Exception as error:
-            require(error is not source.error or item is END, f"An error overtakes batch {asked}.")
-            require("truth value" not in str(error), "Compare a batch by `is`, not by its values.")
-            require(error is not item, RAISED.format(asked))
-            if item is END and isinstance(error, type(source.error)):
-                return  # the source's exception has come, where it is due
-            if item is END and source.error:
-                fail(OTHER_ERROR.format(type(source.error).__name__, type(error).__name__))
-            raise
-        require(found is not END or item is not None, "The stream ends at a batch that is None.")
-        require(found is not END or item is END, f"Only {asked - 1} of {total} batches come.")
-        require(item is not END or not source.error, "The exception of the source is lost.")
-        by_other = not source.by_consumer
-        require(by_other, "The batches are prepared by the thread that asks for them.")
-        require(found is item, f"Batch {asked} is not the one that is due: keep all, in order.")
-        _check_depth(source, asked)
+def _drain(rng: np.random.Generator, buffer: list) -> Iterable:
+    return (buffer[place] for place in rng.permutation(len(buffer)))
 
 
-def _check_depth(source: _Source, asked: int) -> None:
-    """While batch ``asked`` is in use, ``depth`` more are begun, and no more than one beyond."""
-    depth = source.depth
-    due = min(len(source.items), asked + depth)
-    begun = _wait_until(lambda: source.begun >= due, 1)
-    require(begun, f"depth={depth}, batch {asked} in use: {source.begun - asked} begun ahead.")
-    # One more may be prepared while the queue is full.
-    beyond = _wait_until(lambda: source.most_ahead > depth + 1, 0.03)
-    require(not beyond, f"depth={depth}, and more than {depth + 1} are begun ahead: hold back.")
+def _shuffle(
+    items: Iterable,
+    buffer_size: int,
+    rng: np.random.Generator,
+    draw: Callable = np.random.Generator.integers,
+    drain: Callable = _drain,
+) -> Iterator:
+    """The oracle; ``draw(rng, n)`` chooses a place, ``drain(rng, buffer)`` is what comes last."""
+    buffer = []
+    for item in items:
+        if len(buffer) < buffer_size:
+            buffer.append(item)
+            continue
+        place = draw(rng, buffer_size)
+        yield buffer[place]
+        buffer[place] = item
+    yield from drain(rng, buffer)
 
 
-def _watch(answer: Callable, source: _Source, number: int, left: str = LEFT) -> None:
-    """`_take` and close, in a thread, as a wrong answer may hang.
-
-    The thread is a daemon, and so are the threads that it starts: none outlives the process.
-    ``left`` is the sentence if a thread is left behind.
-    """
-    before = set(threading.enumerate())
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            stream = answer(source, source.depth)
-            _take(stream, source, number)
-            source.hang_message = NO_CLOSE
-            stream.close()
-        except BaseException as error:
-            errors.append(error)
-
-    consumer = threading.Thread(target=run, daemon=True)
-    source.consumer = consumer
-    # A wrong answer's thread may die of an exception: the sentence says enough, print no traceback.
-    with patch.object(threading, "excepthook", lambda _: None):
-        consumer.start()
-        ended = _wait_until(lambda: not consumer.is_alive(), 2)
-        if errors:
-            raise errors[0]
-        require(ended, source.hang_message)
-        none_left = _wait_until(lambda: set(threading.enumerate()) <= before, 1.5)
-        require(none_left, left)
-    stopped = source.begun <= source.asked + source.depth + 3
-    require(stopped, "After close() the thread goes on.")
+def _shuffle_chunks(items: Iterable, buffer_size: int, rng: np.random.Generator) -> Iterator:
+    chunk: list = []
+    for item in items:
+        if len(chunk) == buffer_size:
+            yield from _drain(rng, chunk)
+            chunk = []
+        chunk.append(item)
+    yield from _drain(rng, chunk)
 
 
-@checks_exercise()
-def check_prefetch(answer: Callable) -> None:
-    """``answer(batches, depth)``: a generator, and a thread that prepares ``depth`` ahead."""
-    everything = 99  # more batches than there are, so the end is taken too
-    broken = OSError("image 7 is broken")
-    _watch(answer, _Source(ITEMS[:3], 4), everything)
-    _watch(answer, _Source(ITEMS, 1), everything)
-    _watch(answer, _Source(ITEMS, 3), everything)
-    _watch(answer, _Source(ITEMS[:3], 4, broken), everything)
-    # Closed before the first batch, in the middle, and when only the end is left to hand over.
-    _watch(answer, _Source(ITEMS, 2), 0, TOO_EARLY)
-    _watch(answer, _Source(ITEMS * 5, 3), 2)
-    _watch(answer, _Source(ITEMS[:3], 1), 2, LEFT_LAST)
-    _watch(answer, _Source(ITEMS[:3], 1, broken), 2, LEFT_LAST)
-    _watch(answer, _Source(ERROR_ITEMS, 1), everything)
+STREAM_FAULTS: Faults = (
+    (
+        "so the stream is shuffled in chunks: refill the buffer after each item.",
+        _shuffle_chunks,
+    ),
+    (
+        "before the first one comes: hold at most buffer_size.",
+        lambda items, buffer_size, rng: _drain(rng, list(items)),
+    ),
+    (
+        "never come: yield what is left in the buffer at the end.",
+        partial(_shuffle, drain=lambda rng, buffer: ()),
+    ),
+    (
+        "What is left in the buffer at the end comes in no random order: draw it at random too.",
+        partial(_shuffle, drain=lambda rng, buffer: buffer),
+    ),
+    (
+        "The same rng gives two orders: draw all numbers with the rng that is given.",
+        partial(_shuffle, draw=lambda rng, n: np.random.randint(n)),
+    ),
+    (
+        "Every rng gives the same order: draw the places with the rng that is given.",
+        lambda items, buffer_size, rng: _shuffle(items, buffer_size, np.random.default_rng(0)),
+    ),
+    (
+        "Place 3 of the buffer is never drawn: rng.integers(n) gives 0 to n - 1.",
+        partial(_shuffle, draw=lambda rng, n: rng.integers(max(1, n - 1))),
+    ),
+    (
+        "Place 1 of the buffer is never drawn: rng.integers(n) gives 0 to n - 1.",
+        partial(_shuffle, draw=lambda rng, n: 0),
+    ),
+    (
+        "The places of the buffer are not equally likely.",
+        partial(_shuffle, draw=lambda rng, n: min(rng.integers(n), rng.integers(n))),
+    ),
+)
+STREAMS = ((20, 5), (3, 5), (0, 3), (6, 1), (12, 12))  # items, buffer_size
+REPEATS = 300  # streams whose first item is counted
+
+
+@checks_exercise(faults=STREAM_FAULTS)
+def check_shuffle_stream(answer: Callable) -> None:
+    """``answer(items, buffer_size, rng)``: the items in an order that a buffer allows."""
+    for length, buffer_size in STREAMS:
+        _check_stream(answer, length, buffer_size)
+
+    def shuffle(length: int, buffer_size: int, seed: int) -> tuple:
+        return tuple(answer(range(length), buffer_size, np.random.default_rng(seed)))
+
+    same = shuffle(20, 5, 1) == shuffle(20, 5, 1)
+    require(same, "The same rng gives two orders: draw all numbers with the rng that is given.")
+    orders = {shuffle(20, 5, seed) for seed in range(9)}
+    other = len(orders) > 1
+    require(other, "Every rng gives the same order: draw the places with the rng that is given.")
+    firsts = Counter(shuffle(9, 4, seed)[0] for seed in range(REPEATS))
+    for place in range(4):
+        missing = f"Place {place} of the buffer is never drawn: rng.integers(n) gives 0 to n - 1."
+        require(firsts[place], missing)
+    even = REPEATS / 4
+    near = all(abs(firsts[place] - even) < 0.5 * even for place in range(4))  # 5 standard errors
+    require(near, "The places of the buffer are not equally likely.")
+    lasts = {shuffle(3, 5, seed) for seed in range(REPEATS)}
+    require(
+        len(lasts) == math.factorial(3),
+        "What is left in the buffer at the end comes in no random order: draw it at random too.",
+    )
+
+
+def _check_stream(answer: Callable, length: int, buffer_size: int) -> None:
+    """Each item comes once, and none is read too early or too late."""
+    case = f"{length} items, buffer_size={buffer_size}"
+    stream = _Stream(length)
+    found: list = []
+    for item in answer(stream, buffer_size, np.random.default_rng(0)):
+        found.append(item)
+        require(len(found) <= length, f"{case}: more items come than there are.")
+        # One item may be in hand, beside those in the buffer.
+        early = stream.read - buffer_size - len(found) <= 0
+        read = f"{case}: {stream.read} items are read"
+        require(
+            early or len(found) > 1, f"{read} before the first one comes: hold at most buffer_size."
+        )
+        require(early, f"{read} before number {len(found)} comes: hold at most buffer_size.")
+        late = stream.read < min(length, buffer_size + len(found) - 1)
+        require(
+            not late,
+            f"{read} when number {len(found)} comes, so the stream is shuffled in chunks: "
+            "refill the buffer after each item.",
+        )
+    missing = length - len(set(found))
+    require(
+        len(found) == length or not missing,
+        f"{case}: {missing} never come: yield what is left in the buffer at the end.",
+    )
+    require(set(found) == set(range(length)), f"{case}: an item comes twice, or is none of them.")
+    kept = buffer_size > 1 or found == list(range(length))
+    require(kept, "A buffer of 1 cannot change the order.")
 
 
 class _Pipeline:

@@ -94,7 +94,7 @@ def test_the_lesson_on_dali_says_where_it_is_absent(tmp_path):
     outputs = [output for cell in cells for output in cell.get("outputs", [])]
     printed = "".join(output.get("text", "") for output in outputs)
     assert printed.count("DALI is not installed") == 1
-    assert "torchvision v2, by batch" in str(outputs)
+    assert "batched augmentation" in str(outputs)
 
 
 @pytest.mark.parametrize("lesson", draw_lessons(find_lessons(), 3), ids=lambda x: x.name)

@@ -1,12 +1,24 @@
 """DALI: the training images are read from JPEG files."""
 
+import contextlib
+import io
 import tempfile
+from importlib import import_module
 from pathlib import Path
+from unittest import mock
 
 import torch
 
 from course_utils.data.dali import DaliLoader, has_dali
 from course_utils.data.jpegs import write_jpegs
+from tests.experiments import plant_experiments
+
+# Cards are executed with a copy of the table of modules: what they import must be there before,
+# as compiled modules cannot be imported twice.
+LOADED = ["lightning.pytorch.demos.boring_classes"]
+LOADED += ["nvidia.dali.plugin.pytorch", "nvidia.dali.fn"] * has_dali()
+for name in LOADED:
+    import_module(name)
 
 MISSING = "" if has_dali() else "DALI is not installed: no training combines it with the others"
 
@@ -63,6 +75,55 @@ class RepeatABatch(ReadByDali):
 FAULTS = [("make_loader", RepeatABatch)]
 
 
+# The lesson's recipe cards: each gets the names that the card defined.
+def check_pytorch_card(card):
+    """Validation is torchvision's decode, resize and normalise; training sees each file once."""
+    if not has_dali():
+        return
+    mean, std = torch.tensor([123.7, 116.3, 103.5]), torch.tensor([58.4, 57.1, 57.4])
+    numbers = torch.arange(10)
+    levels = (9 * numbers[:, None] - mean) / std  # the files have one grey level each
+    [first, *others] = card["dali_loader"](card["files"], numbers.tolist(), 4, False, size=32)
+    assert [len(batch["x"]) for [batch] in (first, *others)] == [4, 4, 2]
+    images = torch.cat([batch["x"] for [batch] in (first, *others)])
+    torch.testing.assert_close(images.mean(dim=(2, 3)), levels, atol=1e-4, rtol=0)
+    assert images.shape == (10, 3, 32, 32)
+    orders = []
+    for seed in (0, 0, 1):
+        loader = card["dali_loader"](card["files"], numbers.tolist(), 4, True, size=32, seed=seed)
+        orders.append([torch.cat([b["y"].squeeze(1) for [b] in loader]).tolist() for _ in range(2)])
+    assert orders[0] == orders[1] != orders[2]
+    assert all(len(set(order)) == len(order) == 8 for epochs in orders for order in epochs)
+    assert card["x"].shape == (4, 3, 224, 224)
+    assert card["y"].dtype == torch.int64
+
+
+def check_lightning_card(card):
+    """Waiting is what lies between two steps, but for the first batch and for validation."""
+    stall, now = card["DataStall"](), [0.0]
+
+    def pass_time(seconds):
+        now[0] += seconds
+
+    with mock.patch.object(card["time"], "perf_counter", side_effect=lambda: 100 + now[0]):
+        stall.on_train_start(None, None)
+        pass_time(50)  # the first batch is a warm-up
+        for _ in range(3):
+            stall.on_train_batch_start(None, None, None, 0)
+            pass_time(6)
+            stall.on_train_batch_end(None, None, None, None, 0)
+            pass_time(2)
+        stall.on_validation_start(None, None)
+        pass_time(90)  # validation is neither
+        stall.on_train_batch_start(None, None, None, 0)
+        pass_time(6)
+        stall.on_train_batch_end(None, None, None, None, 0)
+    assert (stall.waited, stall.stepped) == (4, 24)
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        stall.on_train_end(None, None)
+    assert printed.getvalue() == "data stall: 14% of the time\n"
+
+
 # Planted answers of the lesson's exercises.
 PLAN = """
 def plan_workers(prepare_s, step_s, cores):
@@ -73,65 +134,15 @@ def plan_workers(prepare_s, step_s, cores):
     return {value}
 """
 
-# a semaphore counts the free places of a queue without limit
-PREFETCH = """
-def prefetch(batches, depth):
-    ready, free, stop = queue.Queue({room}), threading.Semaphore({places}), threading.Event()
-
-    def prepare():
-        try:
-            source = iter({source})
-            while {go_on}:
-                ready.put({pair})
-        except StopIteration:
-            {end}
-        except Exception as error:
-            {error}
-
-    thread = threading.Thread(target=prepare, daemon=True)
-    thread.start()
-    try:
-        while {more}:
-            {taken}
-            yield item[1]
-            {used}
-        {last}
-    finally:
-        {close}
-"""
-
-# without semaphore: a queue of limited room, from which closing must free the thread
-QUEUE = """
-def prefetch(batches, depth):
-    ready, stop, errors, END = queue.{queue}({room}), threading.Event(), [], {mark}
-
-    def put(item):
-        {put}
-
-    def prepare():
-        try:
-            for batch in {source}:
-                if stop.is_set():
-                    return
-                {each}
-            {end}
-        except Exception as error:
-            {error}
-
-    thread = threading.Thread(target=prepare)
-    thread.start()
-    {start}
-    try:
-        while {more}:
-            {check}
-            item = {take}
-            if {is_end}:
-                break
-            if isinstance(item, Exception):
-                raise item
-            yield item
-    finally:
-        {close}
+SHUFFLE = """
+def shuffle_stream(items, buffer_size, rng):
+    buffer = {before}
+    for item in {items}:
+        {each}
+        if {full}:
+            place = {place}
+            {give}
+    {end}
 """
 
 # the function of the lesson that has five faults, with some of them put right
@@ -160,39 +171,14 @@ RIGHT_PLAN = {
     "tell": "raise ValueError(f'waits {waited:.0%} of the time')",
     "value": "workers",
 }
-RIGHT_PREFETCH = {
-    "room": "",
-    "places": "depth",
-    "source": "batches",
-    "go_on": "free.acquire() and not stop.is_set()",
-    "pair": "('batch', next(source))",
-    "end": "ready.put(('end', None))",
-    "error": "ready.put(('error', error))",
-    "more": "(item := ready.get())[0] == 'batch'",
-    "taken": "free.release()",
-    "used": "pass",
-    "last": "if item[0] == 'error': raise item[1]",
-    "close": "stop.set(); free.release()",
-}
-RIGHT_QUEUE = {
-    "queue": "Queue",
-    "room": "depth",
-    "mark": "object()",
-    "put": """while not stop.is_set():
-            try:
-                return ready.put(item, timeout=0.02)
-            except queue.Full:
-                pass""",
-    "source": "batches",
-    "each": "put(batch)",
-    "end": "put(END)",
-    "error": "put(error)",
-    "start": "pass",
-    "more": "True",
-    "check": "pass",
-    "take": "ready.get()",
-    "is_end": "item is END",
-    "close": "stop.set(); thread.join()",
+RIGHT_SHUFFLE = {
+    "before": "[]",
+    "items": "items",
+    "each": "buffer.append(item)",
+    "full": "len(buffer) == buffer_size",
+    "place": "rng.integers(len(buffer))",
+    "give": "yield buffer.pop(place)",
+    "end": "rng.shuffle(buffer); yield from buffer",
 }
 RIGHT_BATCHES = {
     "before": "pass",
@@ -215,12 +201,8 @@ def _plan(**changed: str) -> str:
     return PLAN.format(**RIGHT_PLAN | changed)
 
 
-def _prefetch(**changed: str) -> str:
-    return PREFETCH.format(**RIGHT_PREFETCH | changed)
-
-
-def _queue(**changed: str) -> str:
-    return QUEUE.format(**RIGHT_QUEUE | changed)
+def _shuffle(**changed: str) -> str:
+    return SHUFFLE.format(**RIGHT_SHUFFLE | changed)
 
 
 def _batches(**changed: str) -> str:
@@ -229,6 +211,7 @@ def _batches(**changed: str) -> str:
 
 NOT_NORMAL = r"the level \d+ becomes .*, \(x / 255 - mean\) / std is"
 WRONG_ANSWERS = {
+    "measure_quality": plant_experiments("measure_quality"),
     "plan_workers": [
         (_plan(workers="round(prepare_s / step_s)"), "with 0 workers the main process"),
         (_plan(workers="max(1, round(prepare_s / step_s))"), "stall with 2, 3 workers are needed"),
@@ -257,67 +240,27 @@ WRONG_ANSWERS = {
         (_plan(waited="prepare_s / (cores - 1) / step_s - 1"), "25% of the time is waited, not 33"),
         (_plan(waited="prepare_s / (cores - 1) - step_s"), "25% of the time is waited, not 4%"),
     ],
-    "prefetch": [
-        ("def prefetch(batches, depth):\n    yield from batches", "by the thread that asks"),
-        ("def prefetch(batches, depth):\n    yield from list(batches)", "by the thread that asks"),
-        ("def prefetch(batches, depth):\n    return list(batches)", "'list' object is not an iter"),
-        ("def prefetch(batches, depth):\n    return iter(batches)", "by the thread that asks"),
-        (_prefetch(source="list(batches)"), "depth=1, and more than 2 are begun ahead"),
-        (_prefetch(places="9"), "depth=1, and more than 2 are begun ahead"),
-        (_prefetch(places="2 * depth + 1"), "depth=1, and more than 2 are begun ahead"),
-        (_prefetch(taken="free.release(2)"), "depth=1, and more than 2 are begun ahead"),
-        (_prefetch(go_on="not stop.is_set()"), "depth=1, and more than 2 are begun ahead"),
-        (_prefetch(places="1"), "depth=4, batch 1 in use: 1 begun ahead"),
-        (_prefetch(taken="pass", used="free.release()"), "depth=1, batch 1 in use: 0 begun ahead"),
-        (_prefetch(end="pass"), "waits for ever after 3 of 3 batches"),
-        (_prefetch(error="ready.put(('end', None))"), "exception of the source is lost"),
-        (_prefetch(last="if item[0] == 'error': raise RuntimeError('failed') from item[1]"),
-         "The batches raise OSError, and RuntimeError comes out"),
-        (_prefetch(close="stop.set()"), "a thread is left behind"),
-        (_prefetch(close="free.release(99)"), "the thread goes on"),
-        (_prefetch(pair="('batch', str(next(source)))"), "Batch 1 is not the one that is due"),
-        (_prefetch(used="yield item[1]"), "Batch 2 is not the one that is due"),
-        # the call starts the thread, not the first next
-        (_prefetch().replace("    try:\n        wh", "    def stream():\n     try:\n        wh")
-         .replace("    finally", "     finally") + "    return stream()\n",
-         "before the first batch is asked for"),
-        (_queue(queue="LifoQueue", mark="None", is_end="not thread.is_alive() and ready.empty()"),
-         r"Batch \d is not the one that is due"),
-        (_queue(room="0"), "depth=1, and more than 2 are begun ahead"),
-        (_queue(room="depth - 1"), "depth=1, and more than 2 are begun ahead"),
-        (_queue(room="depth + 1"), "depth=1, and more than 2 are begun ahead"),
-        (_queue(mark="None"), "The stream ends at a batch that is None"),
-        (_queue(mark="None", is_end="item == END"), "Compare a batch by `is`"),
-        (_queue(mark="'end of data'", is_end="item == END"), "Compare a batch by `is`"),
-        (_queue(is_end="not item"), "Compare a batch by `is`"),
-        (_queue(is_end="item is not None and not item"), "Compare a batch by `is`"),
-        (_queue(is_end="item is END or isinstance(item, str)"), "Only 6 of 8 batches come"),
-        (_queue(), "Batch 2 is itself an exception object"),
-        (_queue(each="batch is not None and put(batch)"), "The stream ends at a batch that"),
-        (_queue(more="thread.is_alive()"), r"Only \d of \d batches come"),
-        (_queue(more="not ready.empty()"), r"Only \d of \d batches come"),
-        (_queue(error="errors.append(error); put(END)", check="if errors: raise errors[0]"),
-         "An error overtakes batch 2"),
-        (_queue(put="ready.put(item)"), "close.. never returns"),
-        (_queue(end="ready.put(END)", close="stop.set()"), "waits to hand over the end"),
-        # as many threads as batches ahead
-        ("def prefetch(batches, depth):\n"
-         "    source, ready = iter(batches), queue.Queue(depth)\n"
-         "    def work():\n"
-         "        try:\n"
-         "            while True:\n"
-         "                ready.put((next(source), None))\n"
-         "        except Exception as error:\n"
-         "            ready.put((None, error))\n"
-         "    for _ in range(depth):\n"
-         "        threading.Thread(target=work).start()\n"
-         "    while True:\n"
-         "        batch, error = ready.get()\n"
-         "        if isinstance(error, StopIteration):\n"
-         "            return\n"
-         "        if error:\n"
-         "            raise error\n"
-         "        yield batch", "already executing"),
+    "shuffle_stream": [
+        ("def shuffle_stream(items, buffer_size, rng):\n    yield from items", "1 items are read"),
+        ("def shuffle_stream(items, buffer_size, rng):\n    return list(items)",
+         "20 items are read before the first one comes"),
+        (_shuffle(items="rng.permutation(list(items))"), "20 items are read before the first"),
+        (_shuffle(full="len(buffer) > 2 * buffer_size"), "11 items are read before the first"),
+        (_shuffle(full="len(buffer) > buffer_size"), "A buffer of 1 cannot change the order"),
+        (_shuffle(full="len(buffer) == buffer_size and rng.random() < 0.5"), "items are read"),
+        (_shuffle(give="yield from rng.permutation(buffer); buffer.clear()"), "in chunks"),
+        (_shuffle(end="pass"), "4 never come"),
+        (_shuffle(end="yield from buffer"), "comes in no random order"),
+        (_shuffle(end="yield from sorted(buffer)"), "comes in no random order"),
+        (_shuffle(end="yield from [*buffer, *buffer]"), "more items come than there are"),
+        (_shuffle(place="np.random.randint(len(buffer))"), "The same rng gives two orders"),
+        (_shuffle(place="0", end="yield from buffer"), "Every rng gives the same order"),
+        (_shuffle(place="0"), "Place 1 of the buffer is never drawn"),
+        (_shuffle(place="-1"), "Place 0 of the buffer is never drawn"),
+        (_shuffle(place="rng.integers(max(1, len(buffer) - 1))"), "Place 3 of the buffer is nev"),
+        (_shuffle(place="min(rng.integers(len(buffer), size=2))"), "not equally likely"),
+        (_shuffle(give="yield str(buffer.pop(place))"), "an item comes twice, or is none of them"),
+        (_shuffle(place="rng.integers(len(buffer) + 1)"), "stopped with IndexError"),
     ],
     "to_batches": [
         (_batches(starts=FLOOR, pixels="(pixels - mean) / std", axes="images.reshape(-1, 3, 5, 7)",
@@ -377,6 +320,41 @@ WRONG_ANSWERS = {
 }  # fmt: skip
 
 OTHER_RIGHT_ANSWERS = {
+    "measure_quality": [
+        # one training after the other, at other seeds; OpenCV's encoder
+        """
+import cv2
+
+def measure_quality(config, data):
+    def squeeze(image):
+        _, code = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, 30])
+        return cv2.imdecode(code, cv2.IMREAD_COLOR)
+
+    images = np.stack([squeeze(image) for image in data.train.images])
+    squeezed = replace(data, train=type(data.train)(images, data.train.targets))
+    columns = []
+    for source in (data, squeezed):
+        runs = [fit(config, source, seed=seed) for seed in (5, 6, 7)]
+        columns.append([run.metrics["val_accuracy"] for run in runs])
+    differences = np.subtract(columns[1], columns[0])
+    half = 4.302652729911275 * differences.std(ddof=1) / np.sqrt(3)
+    return *columns, differences.mean() - half, differences.mean() + half
+""",
+        # a loader of squeezed images
+        """
+def measure_quality(config, data):
+    pixels = torch.from_numpy(data.train.images).permute(0, 3, 1, 2)
+    squeezed = decode_jpeg([encode_jpeg(image, 25) for image in pixels])
+    images = torch.stack(squeezed).permute(0, 2, 3, 1).numpy()
+
+    def load(_, seed):
+        return replace(data, train=replace(data.train, images=images)).train_loader(seed)
+
+    found = compare(config, data, {"as is": {}, "25": {"make_loader": load}}, seeds=range(4))
+    gap = found.difference("25")
+    return [found.values("as is"), found.values("25"), gap.low, gap.high]
+""",
+    ],
     "plan_workers": [
         """
 def plan_workers(prepare_s, step_s, cores):
@@ -397,62 +375,20 @@ def plan_workers(prepare_s, step_s, cores):
     return needed
 """,
     ],
-    "prefetch": [
-        # a queue with limited room; the thread looks now and then whether it should stop
+    "shuffle_stream": [
+        # the same with pop; the buffer may be longer than the stream
+        _shuffle(),
+        # numbers drawn in advance, and the last item takes the free place
         """
-def prefetch(batches, depth):
-    ready, stop = queue.Queue(depth), threading.Event()
-
-    def hand_over(*pair):
-        while not stop.is_set():
-            try:
-                return ready.put(pair, timeout=0.02)
-            except queue.Full:
-                continue
-
-    def prepare():
-        try:
-            for batch in batches:
-                hand_over(batch, None)
-                if stop.is_set():
-                    return
-            hand_over(None, StopIteration())
-        except Exception as error:
-            hand_over(None, error)
-
-    thread = threading.Thread(target=prepare)
-    thread.start()
-    try:
-        while True:
-            batch, error = ready.get()
-            if isinstance(error, StopIteration):
-                return
-            if error is not None:
-                raise error
-            yield batch
-    finally:
-        stop.set()
-        thread.join()
-""",
-        # a pool of one thread, which is given as many orders as there may be batches ahead
-        """
-from collections import deque
-from concurrent.futures import ThreadPoolExecutor
-
-def prefetch(batches, depth):
-    source, end = iter(batches), object()
-    pool = ThreadPoolExecutor(max_workers=1)
-    orders = deque(pool.submit(next, source, end) for _ in range(depth))
-    try:
-        while True:
-            orders.append(pool.submit(next, source, end))
-            batch = orders.popleft().result()
-            if batch is end:
-                return
-            yield batch
-    finally:
-        pool.shutdown(cancel_futures=True)
-""",
+def shuffle_stream(items, buffer_size, rng):
+    stream = iter(items)
+    buffer = list(itertools.islice(stream, buffer_size))
+    while buffer:
+        place = int(len(buffer) * rng.random())
+        buffer[place], buffer[-1] = buffer[-1], buffer[place]
+        yield buffer.pop()
+        buffer.extend(itertools.islice(stream, 1))
+""".replace("def ", "import itertools\n\ndef ", 1),
     ],
     "to_batches": [
         # NumPy all the way

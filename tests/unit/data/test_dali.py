@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torchvision.io import ImageReadMode, decode_image
+from torchvision.transforms.v2 import functional
 
 from course_utils.data import dali
 from course_utils.data.image_data import Images
@@ -45,6 +46,19 @@ def test_without_augmentation_it_is_decode_and_normalise(files, decoded):
         images, targets = take(batches)
         assert targets.tolist() == list(range(45))
         torch.testing.assert_close(images, (decoded / 255 - mean) / std, atol=1e-5, rtol=0)
+
+
+@needs_dali
+def test_the_middle_is_cropped_and_then_resized(files, decoded):
+    """One pixel of the file is 8 wide: what is resized lies where torchvision's lies."""
+    cropped, _ = take(dali.DaliLoader(files, *LEVELS, 16, train=False, crop=16))
+    assert torch.equal(cropped.round(), decoded[:, :, 8:24, 8:24])
+    resized, _ = take(dali.DaliLoader(files, *LEVELS, 16, train=False, crop=16, size=8))
+    expected = functional.resize(decoded[:, :, 8:24, 8:24], [8, 8], antialias=True)
+    assert resized.shape == (45, 3, 8, 8)
+    assert (resized - expected).abs().mean() < 2
+    augmented, _ = take(dali.DaliLoader(files, *LEVELS, 15, crop=16, size=8))
+    assert augmented.shape == (45, 3, 8, 8)
 
 
 @needs_dali

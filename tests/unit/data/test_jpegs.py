@@ -4,7 +4,7 @@ from torch.utils.data import DataLoader
 
 from course_utils.data.augment import train_transform
 from course_utils.data.image_data import Images
-from course_utils.data.jpegs import FILE_LIST, open_jpegs, write_jpegs
+from course_utils.data.jpegs import FILE_LIST, draw_scenes, open_jpegs, write_jpegs
 from course_utils.errors import CourseError
 
 
@@ -34,6 +34,27 @@ def test_a_loader_gets_the_baselines_batches(smooth, tmp_path):
     images, targets = next(iter(DataLoader(files, batch_size=4)))
     assert images.shape == (4, 3, 32, 32)
     assert targets.tolist() == [0, 1, 2, 0]
+
+
+def test_a_scene_has_its_photograph_in_the_middle_of_a_wall_of_others(smooth):
+    scenes = list(draw_scenes(smooth))
+    assert [target for _, target in scenes] == smooth.targets.tolist()
+    for (scene, _), image in zip(scenes, smooth.images, strict=True):
+        assert scene.shape == (256, 256, 3)
+        middle = scene[64:192, 64:192].reshape(32, 4, 32, 4, 3).mean(axis=(1, 3))
+        assert np.abs(middle - image).max() < 3
+        corner = scene[:32, 224:]
+        assert any(np.array_equal(corner, other) for other in smooth.images)
+    again, other = list(draw_scenes(smooth)), list(draw_scenes(smooth, seed=1))
+    assert np.array_equal(again[3][0], scenes[3][0])
+    assert not np.array_equal(other[3][0], scenes[3][0])
+
+
+def test_scenes_are_written_one_by_one(smooth, tmp_path):
+    files = write_jpegs(draw_scenes(smooth), tmp_path)
+    assert files.targets == tuple(smooth.targets)
+    image, _ = files[7]
+    assert image.shape == (256, 256, 3)
 
 
 def test_bad_folders_are_one_line(smooth, tmp_path):
