@@ -28,7 +28,6 @@ HEADINGS = [
     "Recap and sources",
 ]
 WITHOUT_RECIPE = {  # lessons that are not redone yet: the set shrinks with each that is
-    "09_ddp",
     "11_dali",
     "12_putting_it_together",
 }
