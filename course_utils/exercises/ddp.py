@@ -21,8 +21,14 @@ from course_utils.exercises.checking import (
     fail,
     require,
 )
+from course_utils.exercises.experiment import judge_experiment, run_experiment
 
-__all__ = ["check_average_gradients", "check_shard_indices", "check_train_rank"]
+__all__ = [
+    "check_average_gradients",
+    "check_measure_scaling",
+    "check_shard_indices",
+    "check_train_rank",
+]
 
 TOLERANCE = 1e-6  # relative; everything here is float64
 
@@ -37,6 +43,12 @@ IMAGES = 45
 FEATURES = torch.arange(6 * IMAGES).double().sin().view(-1, 6)  # (N, 6), all different
 # Targets (N,) that are learned quickly: the accuracy differs from step to step.
 DATA = TensorDataset(FEATURES, FEATURES[:, ::2].argmax(dim=1))
+
+
+@checks_exercise()
+def check_measure_scaling(answer: Callable) -> None:
+    """``answer(config, data) -> (one, four, low, high)``: two global batches, the same seeds."""
+    judge_experiment(run_experiment(answer))
 
 
 def _shard(length: int, rank: int, size: int, epoch: int, seed: int = 0) -> list[int]:

@@ -27,10 +27,7 @@ HEADINGS = [
     "Exercises",
     "Recap and sources",
 ]
-WITHOUT_RECIPE = {  # lessons that are not redone yet: the set shrinks with each that is
-    "09_ddp",
-    "12_putting_it_together",
-}
+WITHOUT_RECIPE = {"12_putting_it_together"}  # lessons that are not redone yet
 PRACTICE = {  # lessons without a new technique
     "90_find_the_bug": ["Question", "Set-up", "Exercises", "Verdict", "Recap and sources"],
     "91_project": [
