@@ -226,10 +226,17 @@ VERDICT_FAULTS: Faults = (
     ("an interval within ±1 point is equivalent",
      partial(_run_experiment, judge=partial(_judge, margin=0))),
 )  # fmt: skip
+WRONG_SCALED = [
+    (text, partial(_run_experiment, measure_plain=fault)) for text, fault in SCALED_FAULTS
+]
+WRONG_SMOOTHED = [
+    (text, partial(_run_experiment, measure_smoothed=fault)) for text, fault in SMOOTHED_FAULTS
+]
+WRONG_INTERVALS = [(text, partial(_run_experiment, rule=rule)) for text, rule in INTERVAL_FAULTS]
 EXPERIMENT_FAULTS: Faults = [
-    *((text, partial(_run_experiment, measure_plain=fault)) for text, fault in SCALED_FAULTS),
-    *((text, partial(_run_experiment, measure_smoothed=fault)) for text, fault in SMOOTHED_FAULTS),
-    *((text, partial(_run_experiment, rule=rule)) for text, rule in INTERVAL_FAULTS),
+    *WRONG_SCALED,
+    *WRONG_SMOOTHED,
+    *WRONG_INTERVALS,
     *VERDICT_FAULTS,
 ]
 
