@@ -63,7 +63,9 @@ def read_texts(folder):
 
 def read_given():
     """What lessons show on purpose: their code, and scripts with bugs in them."""
-    given = find_windows(TOKEN.findall(re.sub(r"#.*", "", read_script())), WINDOW)
+    given = set()
+    for script in (read_script(), repr(read_script())):  # the file, and an output that shows it
+        given |= find_windows(TOKEN.findall(re.sub(r"#.*", "", script)), WINDOW)
     for path in find_notebooks():
         for cell in nbformat.read(path, as_version=4).cells:
             if cell.cell_type == "markdown":
