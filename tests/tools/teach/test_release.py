@@ -17,6 +17,7 @@ import pytest
 
 from course_utils.data.photos import describe_photos
 from course_utils.errors import CourseError
+from course_utils.exercises.find_the_bug import read_script
 from course_utils.results import list_results
 from course_utils.tools.run.lessons import find_lessons
 from course_utils.tools.teach.colab import COLAB_PACKAGES, make_colab_cell
@@ -63,6 +64,8 @@ def read_texts(folder):
 def read_given():
     """What lessons show on purpose: their code, and scripts with bugs in them."""
     given = set()
+    for script in (read_script(), repr(read_script())):  # the file, and an output that shows it
+        given |= find_windows(TOKEN.findall(re.sub(r"#.*", "", script)), WINDOW)
     for path in find_notebooks():
         for cell in nbformat.read(path, as_version=4).cells:
             if cell.cell_type == "markdown":
