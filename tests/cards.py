@@ -206,8 +206,15 @@ def execute(source):
     """Execute a card in a module of its own, which cannot import the course; its namespace."""
     module = ModuleType("card")
     vars(module)["__builtins__"] = vars(builtins) | {"__import__": _import_but_the_course}
-    with mock.patch.dict(sys.modules, {"card": module}):
+    before = sys.modules.get("card")
+    sys.modules["card"] = module  # this one only: what the card imports stays imported
+    try:
         exec(compile(source, "<card>", "exec"), vars(module))
+    finally:
+        if before is None:
+            del sys.modules["card"]
+        else:
+            sys.modules["card"] = before
     return vars(module)
 
 
