@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from functools import partial
 from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 import torch
@@ -99,6 +100,7 @@ def make_pipeline(
             **({"stick_to_shard": True} if draw is None else order),
         )
         device = "mixed" if gpu else "cpu"
+        images: Any  # a node of the graph
         if crop is None:
             images = fn.decoders.image(codes, device=device)
         else:  # only this part of the file is turned into pixels

@@ -116,7 +116,7 @@ def _shuffle(
     drain: Callable = _drain,
 ) -> Iterator:
     """The oracle; ``draw(rng, n)`` chooses a place, ``drain(rng, buffer)`` is what comes last."""
-    buffer = []
+    buffer: list = []
     for item in items:
         if len(buffer) < buffer_size:
             buffer.append(item)
