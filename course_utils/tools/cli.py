@@ -194,12 +194,14 @@ def _keep_results(
         for lesson, result in results.items():
             store_outputs(lesson, plan.output_path(lesson), result)
     if name:
-        from course_utils.results import RESULTS
-        from course_utils.tools.run.save_results import collect_results, save_results
+        from course_utils.results import RESULTS, list_results, read_results
+        from course_utils.tools.run.save_results import add_kept, collect_results, save_results
 
         chosen = list(results)
         datasets = list(dict.fromkeys(plan.config_of(lesson).dataset for lesson in chosen))
         measured = collect_results(name, course, chosen, lessons, plan.config, datasets)
+        if name in list_results():
+            measured = add_kept(measured, read_results(name), lessons, plan.config)
         path = save_results(measured, RESULTS)
         console.print(f"results: {path}", soft_wrap=True)
 

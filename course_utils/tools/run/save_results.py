@@ -14,7 +14,7 @@ from course_utils.tools.report.keep import name_data
 from course_utils.tools.run.lessons import Lesson
 from course_utils.tools.run.record import CourseResult
 
-__all__ = ["check_name", "collect_results", "save_results"]
+__all__ = ["add_kept", "check_name", "collect_results", "save_results"]
 
 
 def check_name(name: str, folder: Path) -> None:
@@ -60,6 +60,7 @@ def _shorten_run(run: dict) -> dict:
 def _shorten_lesson(entry: LessonResult) -> dict:
     return {
         "name": entry.name,
+        "commit": entry.commit or "unknown",
         "time_s": entry.time_s,
         "peak_memory_bytes": entry.peak_memory_bytes,
         "claims": entry.claims,
@@ -95,6 +96,39 @@ def collect_results(
         "versions": course.versions,
         "commit": ", ".join(commits),
         "lessons": [_shorten_lesson(entry) for entry in entries],
+    }
+
+
+def _describe(results: dict) -> dict:
+    """What all lessons of one file have in common."""
+    alike = {key: results[key] for key in ("profile", "first_seed", "dataset", "versions")}
+    hardware = dict(results["hardware"])
+    del hardware["memory_bytes"]  # it differs by some kB from one start of a machine to the next
+    return alike | {"hardware": hardware}
+
+
+def add_kept(measured: dict, kept: dict, lessons: Sequence[Lesson], config: Config) -> dict:
+    """``measured``, and from the file that it replaces the lessons that were not measured again.
+
+    Results of another machine, of other versions or settings are not mixed: then nothing is added.
+
+    Args:
+        measured: what `collect_results` gives.
+        kept: the results under the same name until now.
+        lessons: all lessons of the course; the file has their order.
+        config: settings of the command.
+    """
+    if _describe(measured) != _describe(kept):
+        return measured
+    entries = {entry["name"]: {"commit": kept["commit"]} | entry for entry in kept["lessons"]}
+    entries |= {entry["name"]: entry for entry in measured["lessons"]}
+    chosen = [lesson for lesson in lessons if lesson.name in entries]
+    ordered = [entries[lesson.name] for lesson in chosen]
+    commits = dict.fromkeys(one for entry in ordered for one in entry["commit"].split(", "))
+    return measured | {
+        "command": _format_command(chosen, lessons, config, measured["name"]),
+        "commit": ", ".join(commits),
+        "lessons": ordered,
     }
 
 

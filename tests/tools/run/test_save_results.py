@@ -8,12 +8,19 @@ from course_utils.errors import CourseError
 from course_utils.results import RESULTS, list_results, read_results
 from course_utils.tools.run.lessons import Lesson
 from course_utils.tools.run.record import CourseResult
-from course_utils.tools.run.save_results import collect_results, save_results
+from course_utils.tools.run.save_results import add_kept, collect_results, save_results
 from tests.tools.report.test_report import make_course
 
 
 def make_lesson(folder, name):
     return Lesson(folder / f"{name}.ipynb", "?", "t", "s", 1, 10, None, None, [])
+
+
+def find(folder):
+    """The lessons of the course, and the settings of a command."""
+    course = CourseResult.from_json(make_course())
+    config = load_config("quick", dataset="shapes", first_seed=0)
+    return [make_lesson(folder, result.name) for result in course.lessons], config
 
 
 def collect(folder, chosen=("01_a", "02_b"), **options):
@@ -37,6 +44,37 @@ def test_the_command_is_as_a_person_types_it(tmp_path):
 def test_commits_are_those_of_the_lessons(tmp_path):
     assert collect(tmp_path)["commit"] == "abc, def"
     assert collect(tmp_path, ("02_b", "03_c"))["commit"] == "def"
+
+
+def test_lessons_that_were_not_measured_again_are_kept(tmp_path):
+    kept, measured = collect(tmp_path, ("01_a", "02_b")), collect(tmp_path, ("02_b", "03_c"))
+    measured["lessons"][0] |= {"time_s": 123.0, "commit": "new"}
+    both = add_kept(measured, kept, *find(tmp_path))
+    assert [entry["name"] for entry in both["lessons"]] == ["01_a", "02_b", "03_c"]
+    assert both["lessons"][1]["time_s"] == 123.0
+    assert both["commit"] == "abc, new, def"
+    assert both["command"] == "course run --profile quick --save-results some"
+
+
+def test_an_older_file_names_its_commits_only_once(tmp_path):
+    kept, measured = collect(tmp_path, ("01_a", "02_b")), collect(tmp_path, ("03_c",))
+    for entry in kept["lessons"]:
+        del entry["commit"]
+    assert add_kept(measured, kept, *find(tmp_path))["commit"] == "abc, def"
+
+
+@pytest.mark.parametrize("key", ["versions", "first_seed", "dataset", "profile"])
+def test_results_of_other_settings_are_not_mixed(tmp_path, key):
+    kept, measured = collect(tmp_path, ("01_a",)), collect(tmp_path, ("02_b",))
+    assert add_kept(measured, kept | {key: "another"}, *find(tmp_path)) == measured
+
+
+def test_results_of_another_machine_are_not_mixed(tmp_path):
+    kept, measured = collect(tmp_path, ("01_a",)), collect(tmp_path, ("02_b",))
+    kept["hardware"] = measured["hardware"] | {"memory_bytes": 5}
+    assert len(add_kept(measured, kept, *find(tmp_path))["lessons"]) == 2
+    kept["hardware"] = measured["hardware"] | {"cpu": "another"}
+    assert add_kept(measured, kept, *find(tmp_path)) == measured
 
 
 def test_the_file_is_rounded_and_has_one_run_a_line(tmp_path):
