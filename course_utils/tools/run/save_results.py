@@ -102,8 +102,11 @@ def collect_results(
 def _describe(results: dict) -> dict:
     """What all lessons of one file have in common."""
     alike = {key: results[key] for key in ("profile", "first_seed", "dataset", "versions")}
-    hardware = dict(results["hardware"])
-    del hardware["memory_bytes"]  # it differs by some kB from one start of a machine to the next
+    hardware = {
+        key: value
+        for key, value in results["hardware"].items()
+        if key != "memory_bytes"  # it differs by some kB from one start of a machine to the next
+    }
     return alike | {"hardware": hardware}
 
 
