@@ -1,5 +1,6 @@
 """Checks of the exercises of lesson 11; none of them needs DALI."""
 
+import itertools
 import math
 import re
 from collections import Counter
@@ -116,15 +117,13 @@ def _shuffle(
     drain: Callable = _drain,
 ) -> Iterator:
     """The oracle; ``draw(rng, n)`` chooses a place, ``drain(rng, buffer)`` is what comes last."""
-    buffer: list = []
-    for item in items:
-        if len(buffer) < buffer_size:
-            buffer.append(item)
-            continue
+    stream = iter(items)
+    held = list(itertools.islice(stream, buffer_size))
+    for newest in stream:
         place = draw(rng, buffer_size)
-        yield buffer[place]
-        buffer[place] = item
-    yield from drain(rng, buffer)
+        yield held[place]
+        held[place] = newest
+    yield from drain(rng, held)
 
 
 def _shuffle_chunks(items: Iterable, buffer_size: int, rng: np.random.Generator) -> Iterator:
