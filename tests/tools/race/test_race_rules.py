@@ -1,5 +1,6 @@
 """What decides a race, without a process of its own: budgets, files, answers, places, rows."""
 
+import functools
 import json
 import subprocess
 import sys
@@ -72,6 +73,7 @@ def test_a_training_ends_with_its_steps(hand_in, config, data, monkeypatch):
     taken = []
     step = torch.optim.AdamW.step
 
+    @functools.wraps(step)  # with PyTorch's own mark: no hook is called twice
     def note(*arguments, **options):
         taken.append(1)
         return step(*arguments, **options)
