@@ -40,10 +40,12 @@ def run_rank(rank, port, card, results):
     os.environ["MASTER_PORT"] = str(port)
     dist.init_process_group("gloo", timeout=timedelta(seconds=LIMIT_S))
     torch.manual_seed(rank)  # other weights on each rank: rank 0's count
-    model = nn.Linear(6, 3)
+    model, normalised = nn.Linear(6, 3), nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 3))
     options = {"epochs": 3, "global_batch": 16, "lr": 0.05, "seed": 4}
+    card["train"](normalised, make_images(), make_images(37), **options)
     accuracy = card["train"](model, make_images(), make_images(37), **options)
-    results.put((rank, accuracy, model.weight.tolist(), torch.initial_seed()))
+    statistics = normalised[0].running_mean.tolist()
+    results.put((rank, accuracy, model.weight.tolist(), torch.initial_seed(), statistics))
     results.close()
     results.join_thread()
     os._exit(0)  # gloo aborts now and then in its own end
@@ -92,10 +94,11 @@ def check_pytorch_card(card):
     """Two processes end with the weights and the accuracy of one that sees the whole batches."""
     found = train_on_two_ranks(card)
     expected, accuracy = train_whole_batches()
-    for _, share, weights, _ in found:
+    for _, share, weights, _, _ in found:
         torch.testing.assert_close(torch.tensor(weights), expected.weight.data)
         assert abs(share - accuracy) < 1e-6, "counts of all ranks, without padding"
     assert found[0][3] != found[1][3], "each rank draws numbers of its own"
+    assert found[0][4] == found[1][4], "all ranks validate with rank 0's statistics"
     saved = torch.load("model.pt")
     torch.testing.assert_close(saved["weight"], expected.weight.data)
 
