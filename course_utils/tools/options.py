@@ -2,14 +2,22 @@
 
 import os
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from course_utils.errors import CourseError
 
-__all__ = ["LONGEST_MIN", "check_minutes", "find_images", "parse_folder", "parse_word"]
+__all__ = ["LONGEST_MIN", "Sandbox", "check_minutes", "find_images", "parse_folder", "parse_word"]
 
 LONGEST_MIN = 1440  # a day
+Sandbox = Annotated[
+    bool | None,
+    typer.Option(
+        "--sandbox/--no-sandbox",
+        help="bubblewrap (Linux); without this option, where it is installed",
+    ),
+]
 
 
 def parse_word(word: str) -> str:

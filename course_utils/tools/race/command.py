@@ -10,7 +10,7 @@ from rich.console import Console
 
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
-from course_utils.tools.options import find_images, parse_folder, parse_word
+from course_utils.tools.options import Sandbox, find_images, parse_folder, parse_word
 
 if TYPE_CHECKING:  # these imports take seconds
     from course_utils.config import Config
@@ -96,13 +96,7 @@ def race_recipes(
     output: Annotated[
         Path, typer.Option(help="the leaderboard, JSON", parser=parse_folder, metavar="FILE")
     ] = ROOT / "build" / "leaderboard.json",
-    sandbox: Annotated[
-        bool | None,
-        typer.Option(
-            "--sandbox/--no-sandbox",
-            help="bubblewrap (Linux); without this option, where it is installed",
-        ),
-    ] = None,
+    sandbox: Sandbox = None,
 ) -> None:
     """Train recipes on the same images within the same budget, and judge them on hidden images."""
     from course_utils.tools.race.budget import Budget

@@ -9,7 +9,7 @@ from rich.console import Console
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
 from course_utils.tools.console import make_printable
-from course_utils.tools.options import parse_folder
+from course_utils.tools.options import Sandbox, parse_folder
 from course_utils.tools.run.lessons import find_lessons, select_lessons
 
 __all__ = ["app"]
@@ -98,13 +98,7 @@ def grade_folder(
     ] = BUILD / "grades.csv",
     time_limit: TimeLimit = 60,
     memory: Memory = 6,
-    sandbox: Annotated[
-        bool | None,
-        typer.Option(
-            "--sandbox/--no-sandbox",
-            help="bubblewrap (Linux); without this option, where it is installed",
-        ),
-    ] = None,
+    sandbox: Sandbox = None,
 ) -> None:
     """Check the notebooks of many students; a bad one is reported and stops no other."""
     from course_utils.tools.interrupts import ending_on_interrupt
