@@ -41,7 +41,10 @@ def train_transform(mean: Sequence[float], std: Sequence[float], seed: int | Non
 
 
 def flip_and_shift(
-    images: torch.Tensor, generator: torch.Generator, max_shift: int = MAX_SHIFT
+    images: torch.Tensor,
+    generator: torch.Generator,
+    max_shift: int = MAX_SHIFT,
+    flip_probability: float = 0.5,
 ) -> torch.Tensor:
     """Mirror half of the images, and move each by whole pixels; what is missing is reflected.
 
@@ -49,12 +52,13 @@ def flip_and_shift(
         images: ``(N, H, W, C)`` of any type; the result is a new tensor like it.
         generator: of the random numbers; each image has its own.
         max_shift: pixels up, down, left or right, less than H and W; 0: off.
+        flip_probability: of mirroring an image, in [0, 1]; 0: off.
 
     Source: K. He et al., Deep Residual Learning, 2016, section 4.2 (there with a black border).
     """
     count, height, width, _ = images.shape
     shifts = torch.randint(-max_shift, max_shift + 1, (2, count, 1), generator=generator)
-    mirrored = torch.rand(count, 1, generator=generator) < 0.5
+    mirrored = torch.rand(count, 1, generator=generator) < flip_probability
     rows = _reflect(torch.arange(height) + shifts[0], height)
     columns = _reflect(torch.arange(width) + shifts[1], width)
     columns = torch.where(mirrored, columns.flip(1), columns)

@@ -6,13 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import OneCycleLR
 
 from course_utils.config import Config
 from course_utils.data.image_data import ImageData
-from course_utils.training.schedules import warmup_cosine
 
-__all__ = ["channels_last", "from_scratch"]
+__all__ = ["channels_last", "from_scratch", "rise_and_fall"]
 
 
 def channels_last(model: nn.Module) -> nn.Module:
@@ -20,23 +19,39 @@ def channels_last(model: nn.Module) -> nn.Module:
     return model.to(memory_format=torch.channels_last)
 
 
-def _rise_and_fall(optimizer: Optimizer, total_steps: int) -> LRScheduler:
-    return warmup_cosine(optimizer, total_steps, warmup_steps=total_steps // 4)
+def rise_and_fall(optimizer: Optimizer, total_steps: int) -> OneCycleLR:
+    """From a fifth of each group's learning rate up to it in 23 % of the steps, then to 7 % of it.
+
+    Both in a straight line.
+
+    Source: K. Jordan, 94 % on CIFAR-10 in 3.29 Seconds on a Single GPU, 2024 (the numbers).
+    """
+    peaks = [group["lr"] for group in optimizer.param_groups]
+    return OneCycleLR(
+        optimizer,
+        peaks,
+        total_steps=total_steps,
+        pct_start=0.23,
+        anneal_strategy="linear",
+        cycle_momentum=False,
+        div_factor=5,
+        final_div_factor=0.2 / 0.07,
+    )
 
 
-def from_scratch(config: Config, epochs: int, model: str = "vgg_tiny") -> dict[str, object]:
-    """Arguments of `fit` that train ``model`` from random weights in ``epochs`` epochs.
+def from_scratch(config: Config, epochs: int) -> dict[str, object]:
+    """Arguments of `fit` that train `airbench94_half` from random weights in ``epochs`` epochs.
 
-    Made for tens of thousands of images of 32 × 32 pixels and a few epochs; lesson 12 says what
+    Made for tens of thousands of images of 32 × 32 pixels and 3 to 20 epochs; lesson 12 says what
     each part is for, and measures it.
     """
-    sgd = partial(torch.optim.SGD, lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4)
+    sgd = partial(torch.optim.SGD, lr=0.75, momentum=0.85, nesterov=True, weight_decay=1.3e-3)
     return {
-        "config": config.replace(model=model, epochs=epochs),
-        "make_loader": partial(ImageData.batched_loader, batch_size=128),
+        "config": config.replace(model="airbench94_half", epochs=epochs),
+        "make_loader": partial(ImageData.batched_loader, batch_size=512),
         "model_transform": channels_last,
-        "loss": partial(F.cross_entropy, label_smoothing=0.1),
+        "loss": partial(F.cross_entropy, label_smoothing=0.2),
         "make_optimizer": sgd,
-        "make_schedule": _rise_and_fall,
+        "make_schedule": rise_and_fall,
         "trainer": {"precision": "bf16-mixed"},
     }
