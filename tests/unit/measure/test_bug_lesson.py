@@ -48,11 +48,11 @@ def test_data_measurements_count_photographs(lesson):
         available=4,
     )
     assert lesson["number_of"](notes.trained) == [0, 2, 2, 1]
-    assert lesson["images_seen"](notes) == 3 / 4
-    assert lesson["labels_right"](notes) == 3 / 4  # the last one is of class 6
-    assert lesson["shared_images"](notes) == 1
+    assert lesson["coverage"](notes) == 3 / 4
+    assert lesson["target_agreement"](notes) == 3 / 4  # the last one is of class 6
+    assert lesson["overlap"](notes) == 1
     notes.validated = [images[[3]]]
-    assert lesson["shared_images"](notes) == 0
+    assert lesson["overlap"](notes) == 0
 
 
 def test_measurements_of_losses_and_learning_rates(lesson):
@@ -69,11 +69,11 @@ def test_only_frozen_parts_count_as_moved(lesson):
     before = {name: value.clone() for name, value in model.state_dict().items()}
     notes = SimpleNamespace(model=model, before=before)
     model.eval()(torch.randn(4, 2))
-    assert lesson["moved_frozen"](notes) == 0
+    assert lesson["changed_entries"](notes) == 0
     model.train()(torch.randn(4, 2))
-    assert lesson["moved_frozen"](notes) == 3  # running mean, variance, and the batches' number
+    assert lesson["changed_entries"](notes) == 3  # running mean, variance, and the batches' number
     notes.model = None  # a search that makes its own models
-    assert lesson["moved_frozen"](notes) == 0
+    assert lesson["changed_entries"](notes) == 0
 
 
 def test_watch_notes_each_batch_once_and_ends(lesson):
