@@ -71,11 +71,11 @@ def check_pytorch_card(card):
 
 
 def check_lightning_card(card):
-    """Its loss is smoothed, its learning rates are those of the lesson's warm-up and cosine."""
+    """Its learning rates are those of the lesson's warm-up and cosine."""
     model = nn.Linear(6, 4)
-    lit = card["LitFullRecipe"](model, lr=0.5, smoothing=0.2)
+    lit = card["LitFullRecipe"](model, lr=0.5)
     batch = torch.randn(9, 6), torch.arange(9) % 4
-    expected = F.cross_entropy(model(batch[0]), batch[1], label_smoothing=0.2)
+    expected = F.cross_entropy(model(batch[0]), batch[1])
     torch.testing.assert_close(lit.training_step(batch, 0), expected)
     logged = {}
     lit.log = logged.__setitem__
@@ -93,10 +93,7 @@ def check_lightning_card(card):
                 optimizer.step()
                 schedule.step()
     assert card["trainer"].precision == "bf16-mixed"
-    assert (card["trainer"].lightning_module.lr, card["trainer"].lightning_module.smoothing) == (
-        2e-3,
-        0.1,
-    )
+    assert card["trainer"].lightning_module.lr == 2e-3
     weights = nn.Conv2d(3, 8, 3)
     kept = card["LitFullRecipe"](weights).model.weight
     assert kept.is_contiguous(memory_format=torch.channels_last)

@@ -50,7 +50,7 @@ def test_a_variant_lacks_its_step_and_nothing_else():
         "precision": "bf16-mixed"
     }
     assert variants["without bf16"]["trainer"] == {"max_epochs": 1}
-    assert full.keys() - variants["without label smoothing"].keys() == {"loss"}
+    assert full.keys() - variants["without pretrained start"].keys() == {"pretrained"}
     assert variants["with mixup"].keys() - full.keys() == {"batch_transform"}
     assert variants["with SGD in place of AdamW"].keys() == full.keys()
 

@@ -2,7 +2,6 @@
 
 from functools import partial
 
-import torch.nn.functional as F
 from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -20,7 +19,6 @@ def recipe(config: Config) -> dict[str, object]:
     return {
         "config": config.replace(epochs=max(1, config.epochs // 2)),
         "pretrained": True,
-        "loss": partial(F.cross_entropy, label_smoothing=0.1),
         "make_optimizer": partial(AdamW, lr=2 * config.peak_lr),
         "make_schedule": _warm_up,
         "trainer": {"precision": "bf16-mixed"},
