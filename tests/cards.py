@@ -34,9 +34,11 @@ from tests.conftest import NO_NETWORK
 HEADINGS = {"pytorch": "In plain PyTorch", "lightning": "In Lightning"}
 LEAD_INS = ["Use it when", "Not when", "Defaults", "Cost", "Trap", "Trap"]
 LEAST_LINES, MOST_LINES, LINE_LENGTH = 5, 25, 100
-LONGER = {  # a script for several processes from start to end; a reader for each of them
+LONGER = {  # scripts from start to end; a reader of files for each process; all steps together
     "09_ddp, card-pytorch": 46,
     "11_dali, card-pytorch": 26,
+    "12_putting_it_together, card-pytorch": 74,
+    "12_putting_it_together, card-lightning": 27,
 }
 MOST_MUTANTS = 40  # planted by the test in one card, until its check notices one
 START_LIMIT_S = 300  # a guard against a hang, not a measurement

@@ -11,8 +11,16 @@ from typing import Any
 import numpy as np
 
 from course_utils.exercises.checking import Faults, checks_exercise, diagnose, fail, require
+from course_utils.exercises.experiment import judge_experiment, run_experiment
 
-__all__ = ["check_pareto_front", "check_speed_up", "check_study"]
+__all__ = ["check_pareto_front", "check_recipe_experiment", "check_speed_up", "check_study"]
+
+
+@checks_exercise()
+def check_recipe_experiment(answer: Callable) -> None:
+    """``answer(config, data) -> (recipe, changed, low, high)``: a step of the student's own."""
+    judge_experiment(run_experiment(answer))
+
 
 # shares of the time, and how many times as fast each part has become
 SPEED_UPS: tuple[tuple[tuple[float, ...], tuple[float, ...]], ...] = (

@@ -27,7 +27,6 @@ HEADINGS = [
     "Exercises",
     "Recap and sources",
 ]
-WITHOUT_RECIPE = {"12_putting_it_together"}  # lessons that are not redone yet
 PRACTICE = {  # lessons without a new technique
     "90_find_the_bug": ["Question", "Set-up", "Exercises", "Verdict", "Recap and sources"],
     "91_project": [
@@ -80,10 +79,7 @@ def is_lesson(notebook_path):
 
 
 def expect_headings(notebook_path):
-    if notebook_path.stem in PRACTICE:
-        return PRACTICE[notebook_path.stem]
-    without = {"Recipe"} if notebook_path.stem in WITHOUT_RECIPE else set()
-    return [heading for heading in HEADINGS if heading not in without]
+    return PRACTICE.get(notebook_path.stem, HEADINGS)
 
 
 def test_it_is_valid_and_knows_what_it_is(notebook):
@@ -125,10 +121,6 @@ def test_cells_are_short_and_explained(notebook, notebook_path):
     assert 0.95 <= len(prose) / len(code) <= 1.7
     if is_lesson(notebook_path):
         assert 25 <= len(notebook.cells) <= 150
-
-
-def test_lessons_without_a_recipe_exist():
-    assert {path.stem for path in find_notebooks()} >= WITHOUT_RECIPE
 
 
 def test_code_that_only_draws_is_folded(notebook):

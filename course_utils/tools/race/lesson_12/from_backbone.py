@@ -6,9 +6,7 @@ from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from course_utils.config import Config
-from course_utils.data import ImageData
 from course_utils.training import warmup_cosine
-from course_utils.training.recipes import channels_last
 
 __all__ = ["recipe"]
 
@@ -21,9 +19,7 @@ def recipe(config: Config) -> dict[str, object]:
     return {
         "config": config.replace(epochs=max(1, config.epochs // 2)),
         "pretrained": True,
-        "make_loader": ImageData.batched_loader,
-        "model_transform": channels_last,
-        "make_optimizer": partial(AdamW, lr=4 * config.peak_lr),
+        "make_optimizer": partial(AdamW, lr=2 * config.peak_lr),
         "make_schedule": _warm_up,
         "trainer": {"precision": "bf16-mixed"},
     }
