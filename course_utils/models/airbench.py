@@ -37,7 +37,7 @@ def _norm(channels: int) -> nn.BatchNorm2d:
 def _layer(in_channels: int, out_channels: int) -> nn.Sequential:
     """Two convolutions; the side is halved after the first one."""
     return nn.Sequential(
-        OrderedDict(
+        OrderedDict[str, nn.Module](
             conv1=_convolution(in_channels, out_channels),
             pool=nn.MaxPool2d(kernel_size=2),
             norm1=_norm(out_channels),
@@ -59,9 +59,11 @@ def make_airbench94(num_classes: int, widths: tuple[int, int, int]) -> nn.Sequen
     """
     first, second, third = widths
     return nn.Sequential(
-        OrderedDict(
+        OrderedDict[str, nn.Module](
             stem=nn.Sequential(
-                OrderedDict(conv=nn.Conv2d(3, STEM_CHANNELS, kernel_size=2), act=nn.GELU())
+                OrderedDict[str, nn.Module](
+                    conv=nn.Conv2d(3, STEM_CHANNELS, kernel_size=2), act=nn.GELU()
+                )
             ),
             layer1=_layer(STEM_CHANNELS, first),  # (N, 24, 31, 31) -> (N, first, 15, 15)
             layer2=_layer(first, second),  # (N, second, 7, 7)
@@ -85,9 +87,15 @@ def whiten_stem(network: nn.Sequential, images: Tensor, eps: float = 5e-4) -> nn
         images: ``(N, 3, H, W)``, normalised as in training; a few thousand are enough.
         eps: added to the variances, so that directions that hardly vary are not amplified.
 
+    Raises:
+        AttributeError: the network has no ``stem.conv``.
+        TypeError: it is no convolution with a bias.
+
     Source: the same, section 3.2; D. Page, How to train your ResNet, 2018.
     """
-    stem = network.stem.conv
+    stem = network.get_submodule("stem.conv")
+    if not isinstance(stem, nn.Conv2d) or stem.bias is None:
+        raise TypeError("whiten_stem takes a network of make_airbench94")
     size = stem.kernel_size[0]
     patches = images.unfold(2, size, 1).unfold(3, size, 1)  # (N, 3, H - 1, W - 1, 2, 2)
     patches = patches.permute(0, 2, 3, 1, 4, 5).flatten(0, 2).flatten(1)  # (patches, 12)

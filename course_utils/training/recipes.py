@@ -5,7 +5,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.optim import Optimizer
+from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import OneCycleLR
 
 from course_utils.config import Config
@@ -39,16 +39,17 @@ def rise_and_fall(optimizer: Optimizer, total_steps: int) -> OneCycleLR:
     )
 
 
-def from_scratch(config: Config, epochs: int) -> dict[str, object]:
+def from_scratch(config: Config, epochs: int, batch_size: int = 512) -> dict[str, object]:
     """Arguments of `fit` that train `airbench94_half` from random weights in ``epochs`` epochs.
 
-    Made for tens of thousands of images of 32 × 32 pixels and 3 to 20 epochs; lesson 12 says what
-    each part is for, and measures it.
+    Made for tens of thousands of images of 32 × 32 pixels and 3 to 20 epochs. A thousand images
+    need smaller batches, or an epoch has two steps only: the learning rate follows ``batch_size``.
     """
-    sgd = partial(torch.optim.SGD, lr=0.75, momentum=0.85, nesterov=True, weight_decay=1.3e-3)
+    learning_rate = 0.75 * batch_size / 512
+    sgd = partial(SGD, lr=learning_rate, momentum=0.85, nesterov=True, weight_decay=1.3e-3)
     return {
         "config": config.replace(model="airbench94_half", epochs=epochs),
-        "make_loader": partial(ImageData.batched_loader, batch_size=512),
+        "make_loader": partial(ImageData.batched_loader, batch_size=batch_size),
         "model_transform": channels_last,
         "loss": partial(F.cross_entropy, label_smoothing=0.2),
         "make_optimizer": sgd,

@@ -8,7 +8,7 @@ from course_utils.models.create import create_model
 
 @pytest.mark.parametrize(
     "name",
-    ["convnet_small", "resnet_tiny", "vgg_tiny", "vgg_small", "resnet18", "timm/resnet10t"],
+    ["convnet_small", "vgg_tiny", "airbench94", "airbench94_half", "resnet18", "timm/resnet10t"],
 )
 def test_images_become_logits(name):
     logits = create_model(name, num_classes=7)(torch.zeros(2, 3, 32, 32))
@@ -50,9 +50,10 @@ def test_plain_stacks_halve_the_side_with_each_stage(name, side):
     assert convolutions(torch.zeros(1, 3, 32, 32)).shape == (1, 256, side, side)
 
 
-def test_plain_stacks_have_no_pretrained_weights():
-    with pytest.raises(CourseError, match="vgg_tiny has no pretrained weights: use convnet_small"):
-        create_model("vgg_tiny", num_classes=10, pretrained=True)
+@pytest.mark.parametrize("name", ["vgg_tiny", "airbench94_half"])
+def test_networks_for_trainings_from_scratch_have_no_pretrained_weights(name):
+    with pytest.raises(CourseError, match=f"{name} has no pretrained weights: use convnet_small"):
+        create_model(name, num_classes=10, pretrained=True)
 
 
 def test_convnet_small_has_named_stages_and_the_size_it_promises():

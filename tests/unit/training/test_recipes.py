@@ -1,8 +1,9 @@
+import pytest
 import torch
 
 from course_utils.models.create import create_model
 from course_utils.training.fit import fit
-from course_utils.training.recipes import channels_last, from_scratch
+from course_utils.training.recipes import channels_last, from_scratch, rise_and_fall
 
 
 def test_channels_last_moves_the_numbers_and_keeps_them():
@@ -15,7 +16,7 @@ def test_channels_last_moves_the_numbers_and_keeps_them():
 
 
 def test_the_recipe_from_scratch_trains_in_bf16_by_its_schedule(tiny_config, tiny_data):
-    recipe = from_scratch(tiny_config, epochs=8)
+    recipe = from_scratch(tiny_config, epochs=8, batch_size=32)  # 8 epochs of 3 batches
     rates = []
 
     def record(optimizer, total_steps):
@@ -26,9 +27,35 @@ def test_the_recipe_from_scratch_trains_in_bf16_by_its_schedule(tiny_config, tin
     run = fit(data=tiny_data, **recipe | {"make_schedule": record})
     assert len(run.history) == 8
     peak = rates.index(max(rates))
-    assert 0 < peak < 7
-    assert rates[peak] <= 0.1
+    highest = 0.75 * 32 / 512
+    assert rates[0] == pytest.approx(highest / 5)
+    assert max(rates) == pytest.approx(highest, rel=0.1)  # the peak lies between two steps
     assert rates[:peak] == sorted(rates[:peak])  # rises, then falls
     assert rates[peak:] == sorted(rates[peak:], reverse=True)
+    assert (peak + 1) / len(rates) == pytest.approx(0.23, abs=0.03)
+    assert rates[-1] == pytest.approx(0.07 * max(rates), rel=0.2)
     plain = fit(data=tiny_data, **recipe | {"trainer": {"precision": "32-true"}})
     assert run.saved_bytes < plain.saved_bytes
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "learning_rate"), [(512, 0.75), (256, 0.375), (64, 0.09375)]
+)
+def test_the_learning_rate_follows_the_batch(tiny_config, batch_size, learning_rate):
+    recipe = from_scratch(tiny_config, epochs=1, batch_size=batch_size)
+    assert recipe["make_optimizer"].keywords["lr"] == learning_rate
+    assert recipe["make_loader"].keywords["batch_size"] == batch_size
+
+
+def test_rise_and_fall_keeps_the_ratio_of_parameter_groups():
+    parameters = [torch.nn.Parameter(torch.zeros(1)) for _ in range(2)]
+    groups = [{"params": [parameters[0]], "lr": 1.5}, {"params": [parameters[1]], "lr": 96.0}]
+    optimizer = torch.optim.SGD(groups)
+    schedule = rise_and_fall(optimizer, total_steps=100)
+    seen = []
+    for _ in range(100):
+        seen.append([group["lr"] for group in optimizer.param_groups])
+        optimizer.step()
+        schedule.step()
+    assert all(other == pytest.approx(64 * one) for one, other in seen)
+    assert max(one for one, _ in seen) == pytest.approx(1.5)

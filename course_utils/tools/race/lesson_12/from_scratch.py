@@ -7,4 +7,4 @@ __all__ = ["recipe"]
 
 
 def recipe(config: Config) -> dict[str, object]:
-    return from_scratch(config, config.epochs)
+    return from_scratch(config, config.epochs, config.batch_size)
