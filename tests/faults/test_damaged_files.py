@@ -293,13 +293,13 @@ def test_a_claim_that_is_not_a_number_does_not_reach_the_readme(results):  # r07
     "race",
     [
         pytest.param("{}", id="r09"),
-        pytest.param('{"curves": {"published": [], "ours": []}, "goal": 1}', id="own-empty"),
-        pytest.param('{"curves": 5, "goal": "x"}', id="own-types"),
+        pytest.param('{"rivals": {}, "rows": [], "goals": [0.8]}', id="own-empty"),
+        pytest.param('{"rivals": {}, "rows": 5, "goals": "x"}', id="own-types"),
     ],
 )
 def test_a_damaged_race_is_one_line(results, tmp_path, race):
-    (tmp_path / "results" / "time_to_accuracy_2cores.json").write_text(race)
-    with pytest.raises(CourseError, match=r"time_to_accuracy_2cores\.json is damaged \("):
+    (tmp_path / "results" / "fair_race_2cores.json").write_text(race)
+    with pytest.raises(CourseError, match=r"fair_race_2cores\.json is damaged \("):
         results()
 
 

@@ -116,15 +116,27 @@ def test_the_race_is_told_in_a_sentence_behind_the_table(tmp_path, lesson, resul
         "dataset": "some (folder)",
         "command": "race",
         "commit": "abc",
-        "goal": 0.6,
-        "curves": {
-            "published": [[[50.0, 0.5], [100.0, 0.6]]],
-            "ours": [[[2.0, 0.7]], [[4.0, 0.6]], [[1.0, 0.5], [5.0, 0.9]]],
+        "goals": [0.5, 0.6, 0.9],
+        "rivals": {
+            "speedrun": {"label": "speed-run"},
+            "scratch": {"label": "ours"},
+            "scratch_long": {"label": "ours, longer"},
+            "backbone": {"label": "pretrained"},
         },
+        "rows": [
+            {"rival": "speedrun", "seed": 0, "curve": [[50.0, 0.5], [100.0, 0.6]]},
+            {"rival": "scratch", "seed": 0, "curve": [[2.0, 0.7]]},
+            {"rival": "scratch", "seed": 1, "curve": [[4.0, 0.6]]},
+            {"rival": "scratch", "seed": 2, "curve": [[1.0, 0.5], [5.0, 0.6]]},
+            {"rival": "scratch_long", "seed": 0, "curve": [[20.0, 0.5], [2000.0, 0.9]]},
+            {"rival": "backbone", "seed": 0, "curve": [[0.1, 0.95]]},
+        ],
     }
     sentence = format_race(race)
-    assert "some (folder): a published recipe ends at 60.0 % after 100 s (one training)" in sentence
-    assert "there after 4.0 s, in 1/25 of the time (median of 3 seeds; `race`; " in sentence
+    assert "A race on some (folder) from random weights" in sentence
+    assert "for a published record, the speed-run." in sentence
+    assert "50 %: 2 s and 50 s; 60 %: 4 s and 100 s; 90 %: 2,000 s and not reached." in sentence
+    assert "Medians over the seeds; `race`; " in sentence
     (tmp_path / RACE).write_text(json.dumps(race))
     (tmp_path / "some.json").write_text(json.dumps(results))
     table = format_headlines([lesson], [results])

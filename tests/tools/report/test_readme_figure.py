@@ -5,7 +5,13 @@ import json
 import pytest
 
 from course_utils.errors import CourseError
-from course_utils.tools.report.readme_figure import FILES, format_figure, read_series
+from course_utils.tools.report.readme_figure import (
+    FILES,
+    RACERS,
+    RECORD,
+    format_figure,
+    read_series,
+)
 
 ABOUT = {"command": "measure", "hardware": {"cpu": "a processor", "cores": 2}, "commit": "abc"}
 COMPARISON = "many photographs"
@@ -24,8 +30,14 @@ def results(tmp_path):
     runs.append({"comparison": "few", "arm": "linear probe", "seed": 0, "curve": [[1.0, 0.1]]})
     contents = (
         {"lessons": [{"name": "02_freezing", "runs": runs}, {"name": "03_lora", "runs": []}]},
-        {"curves": {"ours": [[[10.0, 0.6], [19.0, 0.74]]], "published": []}},
-        {"curves": [[[35.0, 0.5], [605.0, 0.88]]]},
+        {
+            "rivals": {name: {"label": f"the {name}"} for name in (*RACERS, RECORD)},
+            "rows": [
+                {"rival": "scratch_short", "seed": 0, "curve": [[60.0, 0.6], [119.0, 0.79]]},
+                {"rival": "scratch_long", "seed": 0, "curve": [[35.0, 0.5], [605.0, 0.88]]},
+                {"rival": "speedrun", "seed": 0, "curve": [[100.0, 0.5], [1199.0, 0.92]]},
+            ],
+        },
     )
     for name, content in zip(FILES, contents, strict=True):
         (tmp_path / name).write_text(json.dumps(ABOUT | content))
@@ -34,15 +46,17 @@ def results(tmp_path):
 
 def test_ends_are_medians_over_the_seeds(results):
     series = read_series(results)
-    assert [len(one.curves) for one in series] == [3, 3, 1, 1]
+    assert [len(one.curves) for one in series] == [3, 3, 1, 1, 1]
     assert series[1].end == (2.4, 0.65)
-    assert series[-1].end == (605.0, 0.88)
+    assert series[-1].end == (1199.0, 0.92)
 
 
 def test_title_and_provenance_are_those_of_the_results(results):
     text = format_figure(results)
-    assert "two CPU cores: 65 % in 2 s, 74 % in 19 s, 88 % in 10 minutes](docs/" in text
-    assert text.count("`measure` (a processor, 2 cores, commit abc)") == 3
+    ours = "65 % in 2 s, 79 % in 2 minutes, 88 % in 10 minutes"
+    record = "the recipe of a record: 92 % in 20 minutes"
+    assert f"two CPU cores: {ours} ({record})](docs/" in text
+    assert text.count("`measure` (a processor, 2 cores, commit abc)") == 2
 
 
 @pytest.mark.parametrize(
@@ -50,8 +64,8 @@ def test_title_and_provenance_are_those_of_the_results(results):
     [
         (FILES[0], {"lessons": []}),
         (FILES[0], {"lessons": None}),
-        (FILES[1], {"curves": {}}),
-        (FILES[1], {"curves": 3}),
+        (FILES[1], {"rows": []}),
+        (FILES[1], {"rows": 3}),
     ],
 )
 def test_results_without_the_trainings_are_said(results, name, change):
@@ -62,6 +76,9 @@ def test_results_without_the_trainings_are_said(results, name, change):
 
 
 def test_results_without_provenance_are_said(results):
-    (results / FILES[2]).write_text(json.dumps({"curves": [[[1.0, 0.5]]]}))
-    with pytest.raises(CourseError, match=r"time_to_90_2cores\.json is damaged"):
+    path = results / FILES[1]
+    about = json.loads(path.read_text())
+    del about["hardware"]
+    path.write_text(json.dumps(about))
+    with pytest.raises(CourseError, match=r"fair_race_2cores\.json is damaged"):
         format_figure(results)
