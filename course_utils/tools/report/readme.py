@@ -162,10 +162,11 @@ def format_race(race: dict) -> str:
         best = min(_median_seconds(race, name, goal) for name in ours)
         reached.append(f"{100 * goal:.0f} %: {_say_seconds(best)} and {_say_seconds(theirs)}")
     hardware = race["hardware"]
+    record = race["rivals"][RECORD]["label"]
     return (
         f"A race on {race['dataset']} from random weights, seconds to an accuracy, for the fastest "
         "recipe of [lesson 12](notebooks/12_putting_it_together.ipynb) and for a published "
-        f"record, the {race['rivals'][RECORD]['label']}. {'; '.join(reached)}. Medians over the seeds; "
+        f"record, the {record}. {'; '.join(reached)}. Medians over the seeds; "
         f"`{race['command']}`; {hardware['cpu']}, {hardware['cores']} cores, torch "
         f"{race['versions']['torch']}, commit {race['commit']}."
     )
