@@ -53,7 +53,7 @@ def main(save: Annotated[str, typer.Option(help="name of a file in data/results"
     """Print both times for the course's small networks."""
     torch.compiler.config.force_disable_caches = True  # what an earlier run compiled does not count
     torch.compile(torch.nn.Linear(2, 2))(torch.ones(1, 2)).sum().backward()  # imports, the compiler
-    models = {name: measure(name) for name in ("resnet_tiny", "vgg_tiny")}
+    models = {name: measure(name) for name in ("convnet_small", "vgg_tiny")}
     for name, found in models.items():
         print(name, {key: round(float(np.median(value)), 2) for key, value in found.items()})
     if save:

@@ -82,7 +82,7 @@ def format_costs(name: str, block: dict) -> str:
 
 def time_trainings(seeds: int) -> list[dict]:
     """Seconds of a training, validation on as many images included, for every size and seed."""
-    config = load_config("quick", dataset="shapes", first_seed=0)
+    config = load_config("quick", dataset="photos", first_seed=0)
     sizes = list(itertools.product(IMAGES, EPOCHS))
     trainings = []
     with tempfile.TemporaryDirectory() as runs:

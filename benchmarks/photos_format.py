@@ -17,13 +17,7 @@ import typer
 from PIL import Image
 
 from course_utils.config import load_config
-from course_utils.data.image_data import (
-    ImageData,
-    Images,
-    batched_loader,
-    load_data,
-    split_stratified,
-)
+from course_utils.data.image_data import ImageData, Images, load_data, split_stratified
 from course_utils.data.photos import describe_photos
 from course_utils.tools.report.keep import keep
 from course_utils.training.compare import Comparison, compare
@@ -83,8 +77,9 @@ def main(
     config = load_config("quick", dataset="photos").replace(**CONFIG)
     data = load_data(config)
     arms = {FILES: {"data": with_pixels_of(data, read_pool(dataset))}, SHEETS: {"data": data}}
-    common = {"train_loader": batched_loader, "model_transform": channels_last}
-    arms = {variant: common | options for variant, options in arms.items()}
+    arms = {
+        variant: options | {"model_transform": channels_last} for variant, options in arms.items()
+    }
     with tempfile.TemporaryDirectory() as runs:
         os.environ["COURSE_RUNS_DIR"] = runs
         comparison = compare(arms, config, data, seeds=range(seeds), name="format of photos")

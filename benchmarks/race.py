@@ -238,7 +238,7 @@ def _adamw(lr: float, **settings) -> dict[str, object]:
         return warmup_cosine(optimizer, total_steps, warmup_steps=total_steps // 10)
 
     return settings | {
-        "make_loader": partial(ImageData.batched_loader, batch_size=128),
+        "make_loader": partial(ImageData.train_loader, batch_size=128),
         "model_transform": channels_last,
         "loss": partial(F.cross_entropy, label_smoothing=0.1),
         "make_optimizer": partial(torch.optim.AdamW, lr=lr, weight_decay=0.05),

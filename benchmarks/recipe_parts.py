@@ -61,7 +61,7 @@ def make_additions(config: Config) -> dict[str, dict]:
         "mixup": {"batch_transform": v2.MixUp(alpha=0.2, num_classes=NUM_CLASSES)},
         "SGD in place of AdamW": {"make_optimizer": sgd},
         "batches of 128 in place of 64": {
-            "make_loader": partial(ImageData.batched_loader, batch_size=2 * config.batch_size)
+            "make_loader": partial(ImageData.train_loader, batch_size=2 * config.batch_size)
         },
     }
 

@@ -22,9 +22,7 @@ class Config:
     epochs: int
     batch_size: int
     peak_lr: float  # learning rate of the baseline's AdamW
-    num_workers: int  # loader processes; 0: load in the main process
     num_seeds: int
-    augmentation: str = "batched"  # a batch at a time, or "albumentations", image by image
     first_seed: int = 0
     progress: bool = False  # progress bars: for a person at the screen, not for stored outputs
 
@@ -48,31 +46,28 @@ class Config:
         )
 
 
-# What a data set needs on two cores, in `smoke` and `quick`. Everything but the drawn shapes is
-# taken for photographs: CIFAR-10, and a folder of one's own images.
-_SHAPES: dict[str, Any] = {
-    "model": "resnet_tiny",
-    "epochs": 9,
+_QUICK = Config(  # what fits two cores, whatever the data
+    "quick",
+    "photos",
+    model="convnet_small",
+    num_train=1000,
+    num_val=1000,
+    epochs=8,
+    batch_size=64,
+    peak_lr=1e-3,
+    num_seeds=3,
+)
+_TINY: dict[str, Any] = {
+    "num_train": 320,
+    "num_val": 200,
+    "epochs": 1,
     "batch_size": 32,
-    "peak_lr": 1e-3,
-    "augmentation": "albumentations",
+    "num_seeds": 1,
 }
-_PHOTOS: dict[str, Any] = {
-    "model": "convnet_small",
-    "epochs": 8,
-    "batch_size": 64,
-    "peak_lr": 1e-3,
-    "augmentation": "batched",
-}
-_TINY: dict[str, Any] = {"epochs": 1, "batch_size": 32}  # `smoke`, whatever the data
 
 PROFILES = {
-    "smoke": Config(
-        "smoke", "shapes", num_train=320, num_val=200, num_workers=0, num_seeds=1, **_SHAPES | _TINY
-    ),
-    "quick": Config(
-        "quick", "shapes", num_train=1000, num_val=1000, num_workers=0, num_seeds=3, **_SHAPES
-    ),
+    "smoke": _QUICK.replace(profile="smoke", **_TINY),
+    "quick": _QUICK,
     "full": Config(
         "full",
         "cifar10",
@@ -82,32 +77,17 @@ PROFILES = {
         epochs=10,
         batch_size=128,
         peak_lr=1e-3,
-        num_workers=4,
         num_seeds=3,
     ),
 }
 
 
-def _settings_of(profile: str, dataset: str) -> dict[str, Any]:
-    """What a profile changes for a data set; `full` is the same for all."""
-    if profile == "full":
-        return {}
-    settings = _SHAPES if dataset.startswith("shapes") else _PHOTOS
-    return settings | _TINY if profile == "smoke" else settings
-
-
-def load_config(
-    profile: str = "", *, dataset: str = "", default: str = "", first_seed: int | None = None
-) -> Config:
+def load_config(profile: str = "", *, dataset: str = "", first_seed: int | None = None) -> Config:
     """The frozen configuration of a lesson.
 
     An empty argument is taken from the environment (``COURSE_PROFILE``, ``COURSE_DATASET``,
-    ``COURSE_FIRST_SEED``), then from the defaults: profile ``quick``, data set ``default`` or that
-    of the profile, seed 0. Model, epochs, batch size and learning rate suit the data set.
-    ``COURSE_PROGRESS=0`` turns progress bars off.
-
-    Args:
-        default: the data set that a lesson is written for; ignored in ``full``.
+    ``COURSE_FIRST_SEED``), then from the defaults: profile ``quick``, the profile's data set,
+    seed 0. ``COURSE_PROGRESS=0`` turns progress bars off.
 
     Raises:
         CourseError: unknown profile; a seed that is not an integer ≥ 0.
@@ -122,13 +102,11 @@ def load_config(
             "take 0, 1, 2 …"
         )
     config = PROFILES[profile]
-    default = config.dataset if profile == "full" else default or config.dataset
-    dataset = dataset or os.environ.get("COURSE_DATASET") or default
+    dataset = dataset or os.environ.get("COURSE_DATASET") or config.dataset
     if dataset.startswith("~"):  # in `--dataset=~/mine` the shell leaves it as it is
         dataset = os.path.expanduser(dataset)
     return config.replace(
         dataset=dataset,
         first_seed=int(seed),
         progress=os.environ.get("COURSE_PROGRESS", "1") != "0",
-        **_settings_of(profile, dataset),
     )

@@ -3,16 +3,15 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
 from course_utils.config import Config
-from course_utils.data.augment import flip_and_shift, train_transform
-from course_utils.data.loaders import Augment, BatchDataset, seed_worker
-from course_utils.data.shape_outlines import SHAPE_SETS
+from course_utils.data.augment import flip_and_shift
+from course_utils.data.loaders import Augment, BatchDataset
+from course_utils.data.shape_outlines import OUTLINES
 from course_utils.data.shapes import make_shapes
 from course_utils.data.sources import open_images
 from course_utils.errors import CourseError
@@ -56,21 +55,12 @@ class ImageData:
     std: tuple[float, ...]
     open_test: Callable[[], Images]
     batch_size: int
-    num_workers: int
-    augmentation: str = "batched"  # or "albumentations"
 
     @property
     def num_classes(self) -> int:
         return len(self.class_names)
 
     def train_loader(self, seed: int = 0, batch_size: int | None = None) -> DataLoader:
-        """The loader that ``augmentation`` names; see `batched_loader`."""
-        if self.augmentation == "batched":
-            return self.batched_loader(seed, batch_size)
-        size = min(batch_size or self.batch_size, len(self.train))
-        return self.albumentations_loader(seed, batch_size=size)
-
-    def batched_loader(self, seed: int = 0, batch_size: int | None = None) -> DataLoader:
         """Shuffled batches ``(images (B, 3, H, W) float32, targets (B,) int64)``, augmented.
 
         A whole batch at a time is flipped and shifted (`flip_and_shift`), normalised, and laid
@@ -86,29 +76,11 @@ class ImageData:
         return self._shuffled(augment, seed, batch_size)
 
     def plain_loader(self, seed: int = 0, batch_size: int | None = None) -> DataLoader:
-        """As `batched_loader`, in the same order, without augmentation.
+        """As `train_loader`, in the same order, without augmentation.
 
         For experiments on overfitting, which augmentation would hide.
         """
         return self._shuffled(None, seed, batch_size)
-
-    def albumentations_loader(self, seed: int = 0, **options) -> DataLoader:
-        """As `batched_loader`, in the same order, augmented image by image by albumentations.
-
-        ``options`` go to the `DataLoader`.
-        """
-        transform = train_transform(self.mean, self.std, seed)
-        defaults: dict[str, Any] = {
-            "batch_size": min(self.batch_size, len(self.train)),
-            "shuffle": True,
-            "drop_last": True,
-            "num_workers": self.num_workers,
-            "worker_init_fn": seed_worker,
-            "generator": torch.Generator().manual_seed(seed),
-        }
-        return DataLoader(
-            Images(self.train.images, self.train.targets, transform), **defaults | options
-        )
 
     def eval_loader(self, images: Images | None = None) -> DataLoader:
         """Batches of the validation split (or of ``images``), in order, never augmented."""
@@ -199,8 +171,8 @@ def split_stratified(
 
 def _read_test(dataset: str) -> Images:
     """The test split of a data set."""
-    if dataset in SHAPE_SETS:
-        return Images(*make_shapes(2000, split="test", shape_set=dataset))
+    if dataset == "shapes":
+        return Images(*make_shapes(2000, split="test"))
     _, targets, pick = open_images(dataset, "test")
     return Images(pick(np.arange(len(targets))), targets)
 
@@ -214,10 +186,10 @@ def load_data(config: Config) -> ImageData:
         CourseError: unknown data set; a folder, an archive, a sheet or an image that cannot be
             used; images that are all alike.
     """
-    if config.dataset in SHAPE_SETS:
-        class_names = tuple(SHAPE_SETS[config.dataset])
+    if config.dataset == "shapes":
+        class_names = tuple(OUTLINES)
         num_train = 50_000 if config.num_train is None else config.num_train
-        pool = make_shapes(num_train + config.num_val, shape_set=config.dataset)
+        pool = make_shapes(num_train + config.num_val)
         targets, pick = pool[1], lambda index: pool[0][index]
     else:
         class_names, targets, pick = open_images(config.dataset)
@@ -239,6 +211,4 @@ def load_data(config: Config) -> ImageData:
         std=tuple(std.tolist()),
         open_test=partial(_read_test, config.dataset),
         batch_size=config.batch_size,
-        num_workers=config.num_workers,
-        augmentation=config.augmentation,
     )

@@ -14,7 +14,7 @@ Augment = Callable[[torch.Tensor], torch.Tensor]  # images (B, H, W, 3) uint8 to
 
 
 def seed_worker(worker_id: int) -> None:
-    """``worker_init_fn`` of every training loader: seed the transform of this worker process.
+    """``worker_init_fn`` of a training loader: seed the transform of this worker process.
 
     Workers are copies of one process. Without this each of them, and each of them again in the
     next epoch, draws the *same* augmentations. ``torch.initial_seed()`` differs per worker and

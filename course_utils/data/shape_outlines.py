@@ -1,4 +1,4 @@
-"""Signed-distance outlines of the twenty objects that `course_utils.data.shapes` draws.
+"""Signed-distance outlines of the ten objects that `course_utils.data.shapes` draws.
 
 An outline is a function ``(x, y) -> distance`` of pixel coordinates in units of the object's
 size (y points up): negative inside, zero on the edge, positive outside. Union is a minimum,
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-__all__ = ["COS", "SHAPE_SETS"]
+__all__ = ["COS", "OUTLINES"]
 
 # cosine of whole degrees, rounded: the same table on every machine
 COS = np.round(np.cos(np.deg2rad(np.arange(360))), 6).astype(np.float32)
@@ -63,40 +63,15 @@ def _arrow(x: Field, y: Field) -> Field:
     return np.minimum(head, _box(x, y, 0.2, 0.5, cy=-0.45))
 
 
-def _teardrop(x: Field, y: Field) -> Field:
-    tip = np.maximum(_polygon(x, y, (30, 150), 0.52), np.float32(-0.05) - y)
-    return np.minimum(_disc(x, y, 0.6, cy=-0.35), tip)
-
-
-SHAPE_SETS: dict[str, dict[str, Callable[[Field, Field], Field]]] = {
-    "shapes": {
-        "arrow": _arrow,
-        "crescent": lambda x, y: np.maximum(_disc(x, y, 0.92), -_disc(x, y, 0.75, cx=0.5)),
-        "cross": lambda x, y: np.minimum(_box(x, y, 0.95, 0.3), _box(x, y, 0.3, 0.95)),
-        "disc": lambda x, y: _disc(x, y, 0.82),
-        "heart": _heart,
-        "pentagon": lambda x, y: _polygon(x, y, (54, 126, 198, 270, 342), 0.74),
-        "ring": lambda x, y: np.abs(_disc(x, y, 0.7)) - np.float32(0.2),
-        "square": lambda x, y: _box(x, y, 0.72, 0.72),
-        "star": _hexagram,
-        "triangle": lambda x, y: _polygon(x, y, _UPWARD, 0.52),
-    },
-    "shapes_source": {
-        "capsule": lambda x, y: _disc(np.maximum(np.abs(x) - np.float32(0.55), 0), y, 0.4),
-        "ellipse": lambda x, y: _disc(x, y * np.float32(1.6), 0.95),
-        "frame": lambda x, y: np.abs(_box(x, y, 0.66, 0.66)) - np.float32(0.18),
-        "half_disc": lambda x, y: np.maximum(_disc(x, y, 0.95, cy=-0.35), np.float32(-0.35) - y),
-        "hourglass": lambda x, y: np.maximum(
-            (np.abs(x) - np.abs(y)) * np.float32(0.7), np.abs(y) - np.float32(0.8)
-        ),
-        "l_shape": lambda x, y: np.minimum(
-            _box(x, y, 0.27, 0.85, cx=-0.45), _box(x, y, 0.7, 0.27, cy=-0.58)
-        ),
-        "pie": lambda x, y: np.maximum(_disc(x, y, 0.9), np.minimum(x, y)),
-        "rhombus": lambda x, y: (np.abs(x) * np.float32(1.5) + np.abs(y) - 1) * np.float32(0.6),
-        "t_shape": lambda x, y: np.minimum(
-            _box(x, y, 0.26, 0.8, cy=-0.1), _box(x, y, 0.8, 0.26, cy=0.6)
-        ),
-        "teardrop": _teardrop,
-    },
+OUTLINES: dict[str, Callable[[Field, Field], Field]] = {  # by the name of the class
+    "arrow": _arrow,
+    "crescent": lambda x, y: np.maximum(_disc(x, y, 0.92), -_disc(x, y, 0.75, cx=0.5)),
+    "cross": lambda x, y: np.minimum(_box(x, y, 0.95, 0.3), _box(x, y, 0.3, 0.95)),
+    "disc": lambda x, y: _disc(x, y, 0.82),
+    "heart": _heart,
+    "pentagon": lambda x, y: _polygon(x, y, (54, 126, 198, 270, 342), 0.74),
+    "ring": lambda x, y: np.abs(_disc(x, y, 0.7)) - np.float32(0.2),
+    "square": lambda x, y: _box(x, y, 0.72, 0.72),
+    "star": _hexagram,
+    "triangle": lambda x, y: _polygon(x, y, _UPWARD, 0.52),
 }

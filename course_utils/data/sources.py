@@ -14,14 +14,13 @@ import numpy as np
 
 from course_utils.data.own_images import find_images, list_classes, read_image
 from course_utils.data.photos import open_photos
-from course_utils.data.shape_outlines import SHAPE_SETS
 from course_utils.data.shapes import IMAGE_SIZE
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
 
 __all__ = ["NAMED", "open_cifar10", "open_folder", "open_images"]
 
-NAMED = (*SHAPE_SETS, "photos", "cifar10")  # what is not a folder
+NAMED = ("shapes", "photos", "cifar10")  # what is not a folder
 
 Opened = tuple[tuple[str, ...], np.ndarray, Callable[[np.ndarray], np.ndarray]]
 

@@ -28,6 +28,14 @@ CASES = {
     "inconclusive": (1.0, 4.0),
 }
 KEYS = {"full", "lora", "low", "high", "verdict"}
+# of `convnet_small`, behind its stem
+CONVOLUTIONS = (
+    "layer1.0.conv",
+    "layer2.0.conv",
+    "layer3.0.conv",
+    "layer4.0.conv1",
+    "layer4.0.conv2",
+)
 
 
 class _Training(NamedTuple):
@@ -411,8 +419,8 @@ def _check_merge(
 
 @checks_exercise()
 def check_adapt(answer: Callable) -> None:
-    """``answer(model, rank) -> model``: adapters in the stages, a trained head, the rest still."""
-    model = create_model("resnet_tiny", num_classes=7)
+    """``answer(model, rank) -> model``: adapters in the layers, a trained head, the rest still."""
+    model = create_model("convnet_small", num_classes=7)
     images = torch.randn(16, 3, 32, 32)
     found = answer(model, 2)
     require(isinstance(found, nn.Module), "Return the model.")
@@ -421,7 +429,7 @@ def check_adapt(answer: Callable) -> None:
 
 
 def _check_trained_parameters(model: nn.Module, rank: int) -> None:
-    """Trained are the adapters of all convolutions in the stages, and the head."""
+    """Trained are the adapters of all convolutions in the four layers, and the head."""
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
     there = any(".lora_A" in name for name, _ in model.named_parameters())
     require(
@@ -431,11 +439,10 @@ def _check_trained_parameters(model: nn.Module, rank: int) -> None:
     ranks = {p.shape[0] for name, p in trained.items() if ".lora_A" in name}
     adapted = {name.split(".lora_")[0] for name in trained if ".lora_" in name}
     require(
-        not any(re.search(r"(^|model\.)conv1$", name) for name in adapted),
-        'The stem has an adapter: a list like ["conv1"] matches by the end of a name.',
+        not any(re.search(r"(^|\.)stem\.conv$", name) for name in adapted),
+        'The stem has an adapter: a list like ["conv"] matches by the end of a name.',
     )
-    wanted = {f"layer{stage}.0.conv{k}" for stage in (1, 2, 3, 4) for k in (1, 2)}
-    missing = sorted(name for name in wanted if not any(a.endswith(name) for a in adapted))
+    missing = [name for name in CONVOLUTIONS if not any(a.endswith(name) for a in adapted)]
     require(not missing, f"No adapter on {', '.join(missing)}.")
     # PEFT puts a prefix before the names, and a suffix after that of a module to save. Of that
     # it keeps the original too, which takes no part any more.
@@ -444,7 +451,7 @@ def _check_trained_parameters(model: nn.Module, rank: int) -> None:
         len([name for name in head if ".original_module." not in name]) == 2,
         "The new head is frozen with its random weights: modules_to_save trains it as a whole.",
     )
-    extra = sorted(name for name in adapted if not name.endswith(tuple(wanted)))
+    extra = sorted(name for name in adapted if not name.endswith(CONVOLUTIONS))
     require(not extra, f"{', '.join(extra)} should have no adapter.")
     require(ranks == {rank}, f"The rank was to be {rank}, the adapters have {sorted(ranks)}.")
     others = [name for name in trained if ".lora_" not in name and name not in head]

@@ -1,4 +1,4 @@
-"""The pretrained backbones: a file of weights each, and a JSON that says how it was made."""
+"""The pretrained backbone: a file of weights, and a JSON that says how it was made."""
 
 import hashlib
 import json
@@ -22,10 +22,7 @@ __all__ = [
 ]
 
 WEIGHTS = ROOT / "data" / "weights"
-BACKBONES = {  # model: name of its files
-    "convnet_small": "convnet_small_tiny_imagenet",
-    "resnet_tiny": "resnet_tiny_shapes_source",  # for the lessons that are not redone yet
-}
+BACKBONES = {"convnet_small": "convnet_small_tiny_imagenet"}  # model: name of its files
 FIX = "restore it with `git checkout data/weights`"
 HEAD = "fc."  # never stored: every lesson brings its own classes
 

@@ -5,8 +5,7 @@ from torch import nn
 from course_utils.errors import CourseError
 from course_utils.models.airbench import WIDTHS, make_airbench94
 from course_utils.models.convnet_small import make_convnet_small
-from course_utils.models.plain import PLAIN_STACKS, make_plain_stack
-from course_utils.models.resnet_tiny import make_resnet_tiny
+from course_utils.models.plain import make_vgg_tiny
 
 __all__ = ["create_model"]
 
@@ -16,12 +15,10 @@ def create_model(name: str, num_classes: int, pretrained: bool = False) -> nn.Mo
 
     Args:
         name: ``"convnet_small"`` (ours: 1.57 million parameters, for photographs of 32 × 32
-            pixels), ``"resnet_tiny"`` (ours, for drawn shapes), ``"vgg_tiny"`` and
-            ``"vgg_small"`` (ours, plain stacks of convolutions for trainings from scratch),
-            ``"airbench94"`` and ``"airbench94_half"`` (the network of a published record, and one
-            of half its widths, for trainings from scratch),
-            ``"resnet18"`` (torchvision's), or ``"timm/<name>"`` for any name of
-            ``timm.list_models()``.
+            pixels), ``"vgg_tiny"`` (ours, a plain stack of convolutions for trainings from
+            scratch), ``"airbench94"`` and ``"airbench94_half"`` (the network of a published
+            record, and one of half its widths, for trainings from scratch), ``"resnet18"``
+            (torchvision's), or ``"timm/<name>"`` for any name of ``timm.list_models()``.
         num_classes: of the last layer, which is always new.
         pretrained: start from weights trained on other images (ours come with the course, those
             of torchvision and timm are downloaded once); False: random weights.
@@ -32,14 +29,12 @@ def create_model(name: str, num_classes: int, pretrained: bool = False) -> nn.Mo
     """
     if name == "convnet_small":
         return make_convnet_small(num_classes, pretrained)
-    if name == "resnet_tiny":
-        return make_resnet_tiny(num_classes, pretrained)
-    if name in (*PLAIN_STACKS, *WIDTHS) and pretrained:
+    if name in ("vgg_tiny", *WIDTHS) and pretrained:
         raise CourseError(f"{name} has no pretrained weights: use convnet_small, or none")
     if name in WIDTHS:
         return make_airbench94(num_classes, WIDTHS[name])
-    if name in PLAIN_STACKS:
-        return make_plain_stack(num_classes, *PLAIN_STACKS[name])
+    if name == "vgg_tiny":
+        return make_vgg_tiny(num_classes)
     try:
         if name == "resnet18":
             return _torchvision_resnet18(num_classes, pretrained)
@@ -53,8 +48,8 @@ def create_model(name: str, num_classes: int, pretrained: bool = False) -> nn.Mo
             "to a network once (they are cached), or use pretrained=False"
         ) from None
     raise CourseError(
-        f"no model {name!r}: use convnet_small, resnet_tiny, vgg_tiny, vgg_small, "
-        "airbench94, airbench94_half, resnet18 or timm/<a timm name>"
+        f"no model {name!r}: use convnet_small, vgg_tiny, airbench94, airbench94_half, resnet18 "
+        "or timm/<a timm name>"
     )
 
 

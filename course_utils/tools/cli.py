@@ -119,13 +119,10 @@ def _make_plan(
     config = load_config(profile, dataset=dataset or "", first_seed=first_seed)
     if config.dataset not in NAMED:
         config = config.replace(dataset=find_images(config.dataset))
-    chosen = bool(dataset or os.environ.get("COURSE_DATASET"))
-    return Plan(config, build, time_limit_s, dataset_chosen=chosen, **options)
+    return Plan(config, build, time_limit_s, **options)
 
 
-def _check_run_options(
-    plan: "Plan", chosen: list["Lesson"], store: bool, by_key: bool, results_name: str | None
-) -> None:
+def _check_run_options(plan: "Plan", store: bool, by_key: bool, results_name: str | None) -> None:
     """Reject options where outputs would not be comparable with those that are stored.
 
     Raises:
@@ -135,16 +132,16 @@ def _check_run_options(
     from course_utils.tools.run.save_results import check_name
 
     asked = (plan.config.profile, plan.config.first_seed)
-    as_stored = asked == ("quick", 0) and all(map(plan.is_on_own_data, chosen))
+    as_stored = asked == ("quick", 0) and plan.is_on_default_data
     if store and not as_stored:
         raise CourseError(
-            "--store keeps outputs of the quick profile, of every lesson's own data and from "
-            "seed 0 only: run without --dataset and --first-seed"
+            "--store keeps outputs of the quick profile, on its data set and from seed 0 only: "
+            "run without --dataset and --first-seed"
         )
     if by_key and not (as_stored and not plan.parameters):
         raise CourseError(
-            "--stale and --since compare with stored outputs, which are of the quick profile, of "
-            "every lesson's own data and from seed 0: add --profile quick, without other settings"
+            "--stale and --since compare with stored outputs, which are of the quick profile, on "
+            "its data set and from seed 0: add --profile quick, without other settings"
         )
     if results_name is not None:
         check_name(results_name, RESULTS)
@@ -197,9 +194,7 @@ def _keep_results(
         from course_utils.results import RESULTS, list_results, read_results
         from course_utils.tools.run.save_results import add_kept, collect_results, save_results
 
-        chosen = list(results)
-        datasets = list(dict.fromkeys(plan.config_of(lesson).dataset for lesson in chosen))
-        measured = collect_results(name, course, chosen, lessons, plan.config, datasets)
+        measured = collect_results(name, course, list(results), lessons, plan.config)
         if name in list_results():
             measured = add_kept(measured, read_results(name), lessons, plan.config)
         path = save_results(measured, RESULTS)
@@ -254,7 +249,7 @@ def run(
         parameters=parse_parameters(parameter or []),
         stop_after_s=stop_after * 60,
     )
-    _check_run_options(plan, chosen, store, bool(stale or since), results_name)
+    _check_run_options(plan, store, bool(stale or since), results_name)
     if stale or since or sample:
         reasons = choose_lessons(chosen, plan, stale=stale, since=since, sample=sample)
         for lesson, reason in reasons.items():

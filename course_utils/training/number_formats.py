@@ -56,7 +56,7 @@ class _Witness(LitClassifier):
 def witness_precision(
     precision: str, data: ImageData, accelerator: str = "cpu"
 ) -> dict[str, object]:
-    """Train ``resnet_tiny`` on one batch with Lightning's ``precision`` and say what ran.
+    """Train ``convnet_small`` on one batch with Lightning's ``precision`` and say what ran.
 
     Returns:
         ``runs as`` (the precision that Lightning took, or why it refused) and, if it ran, the
@@ -64,7 +64,7 @@ def witness_precision(
         ``saved (MB)`` for the backward pass.
     """
     optimizer = partial(torch.optim.SGD, lr=0.1)
-    network = create_model("resnet_tiny", data.num_classes)
+    network = create_model("convnet_small", data.num_classes)
     lit = _Witness(network, data.num_classes, make_optimizer=optimizer)
     options = {"precision": precision, "accelerator": accelerator, "max_steps": 1}
     with warnings.catch_warnings():

@@ -49,7 +49,7 @@ def from_scratch(config: Config, epochs: int, batch_size: int = 512) -> dict[str
     sgd = partial(SGD, lr=learning_rate, momentum=0.85, nesterov=True, weight_decay=1.3e-3)
     return {
         "config": config.replace(model="airbench94_half", epochs=epochs),
-        "make_loader": partial(ImageData.batched_loader, batch_size=batch_size),
+        "make_loader": partial(ImageData.train_loader, batch_size=batch_size),
         "model_transform": channels_last,
         "loss": partial(F.cross_entropy, label_smoothing=0.2),
         "make_optimizer": sgd,

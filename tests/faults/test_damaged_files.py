@@ -317,7 +317,7 @@ def clone(tmp_path):
 def make_key(root):
     source = "from course_utils.models import create_model\ncreate_model(pretrained=True)"
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)])
-    return lesson_key(notebook, key.Config("quick", "shapes", "m", 1, 1, 1, 1, 1.0, 0, 1), {}, root)
+    return lesson_key(notebook, key.Config("quick", "shapes", "m", 1, 1, 1, 1, 1.0, 1), {}, root)
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe\x00"])

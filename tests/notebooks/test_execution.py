@@ -24,7 +24,7 @@ LESSONS = {lesson.path: lesson for lesson in find_lessons()}
 TIME_LIMIT_S = 300  # a guard against a hang, not a measurement
 
 
-def run_smoke(lesson, folder, environment, dataset="shapes"):
+def run_smoke(lesson, folder, environment, dataset="photos"):
     return execute_lesson(
         lesson,
         folder / "out" / lesson.path.name,
@@ -57,7 +57,7 @@ def test_lesson_runs_offline_on_own_images_and_checked_outputs_come_out_again(
 ):
     """nbval compares the cells tagged nbval-check-output with the outputs in the repository.
 
-    Those are of the profile `quick` on the lesson's own data set. They are the same on three
+    Those are of the profile `quick` on its data set. They are the same on three
     classes and 56 training images: fewer than the profile asks for, one step an epoch.
     """
     images = write_images(tmp_path_factory.mktemp("mine"), ("bird", "cat", "dog"), count=30)

@@ -25,7 +25,7 @@ def invariant(record):
 
 
 def freeze_weights_only(model):
-    for name in ("conv1", "bn1", "layer1", "layer2", "layer3"):
+    for name in ("stem", "layer1", "layer2", "layer3"):
         getattr(model, name).requires_grad_(False)
     return model
 

@@ -169,7 +169,7 @@ RIGHT = {
     "forward": "if self.merged: return self.base(x)",
     "merge": f"if not self.merged: {ADD}; self.merged = True",
 }
-STAGES = "r'layer\\d\\..*conv\\d'"
+LAYERS = "r'layer\\d\\..*conv\\d?'"
 
 
 def _forward(expression: str) -> str:
@@ -180,7 +180,7 @@ def _adapter(**changed: str) -> str:
     return ADAPTER.format(**RIGHT | changed)
 
 
-def _adapt(first="freeze_before(model, 'fc')", target=STAGES, save=", modules_to_save=['fc']"):
+def _adapt(first="freeze_before(model, 'fc')", target=LAYERS, save=", modules_to_save=['fc']"):
     return ADAPT.format(first=first, target=target, save=save)
 
 
@@ -274,21 +274,25 @@ WRONG_ANSWERS = {
         (_adapter().replace("def forward", "def call"), "stopped with NotImplementedError: Module"),
     ],
     "adapt": [
-        (_adapt(target="['conv1', 'conv2']"), "The stem has an adapter"),
+        (_adapt(target="['conv', 'conv1', 'conv2']"), "The stem has an adapter"),
+        (_adapt(target="['conv1', 'conv2']"),
+         "No adapter on layer1.0.conv, layer2.0.conv, layer3.0.conv"),
         (_adapt(save=""), "head is frozen"),
         (_adapt(first="pass"), "BatchNorm move"),
         (_adapt().replace("return get_peft_model(model, config)",
                           "return get_peft_model(model, config).requires_grad_(True)"),
-         "conv1.weight, .* should be frozen"),
-        (_adapt(target=STAGES[:-1] + "|fc'", save=""), "modules_to_save trains it as a whole"),
-        (_adapt(target="r'layer\\d\\..*(conv\\d|downsample\\.0)'"), "should have no adapter"),
+         "stem.conv.weight, .* should be frozen"),
+        (_adapt(target=LAYERS[:-1] + "|fc'", save=""), "modules_to_save trains it as a whole"),
+        (_adapt(target=LAYERS[:-1] + "|fc'", save="").replace("return ", "model = ")
+         + "    model.base_model.model.fc.base_layer.requires_grad_(True)\n    return model\n",
+         "fc should have no adapter"),
         (_adapt().replace("r=rank", "r=9"), "The rank was to be 2"),
         (_adapt(first="pass").replace("return get_peft_model(model, config)",
                                       "return get_peft_model(model, config).requires_grad_(False)"),
          "adapters themselves are frozen"),
         (_adapt(first="for m in model.modules():\n        "
                       "if hasattr(m, 'momentum'): m.momentum = 0"), "BatchNorm"),
-        (_adapt(target="r'layer[34]\\..*conv\\d'"), "No adapter on layer1.0.conv1"),
+        (_adapt(target="r'layer[34]\\..*conv\\d?'"), "No adapter on layer1.0.conv, layer2"),
         (_adapt(target="'conv9'"), "stopped with NoMatchingPeftModuleError|stopped with"),
         ("def adapt(model, rank):\n    pass", "Return the model"),
         ("def adapt(model, rank):\n    return model", "No adapter on"),
@@ -421,7 +425,7 @@ class Adapter(nn.Module):
     "adapt": [
         _adapt(
             first="freeze_before(model, 'fc')",
-            target="[f'layer{s}.0.conv{k}' for s in (1, 2, 3, 4) for k in (1, 2)]",
+            target="[f'layer{k}.0.conv' for k in (1, 2, 3)] + ['layer4.0.conv1', 'layer4.0.conv2']",
         ),
         # freezes BatchNorm only, excludes the stem, and thaws the head by hand
         """
@@ -429,7 +433,10 @@ def adapt(model, rank):
     for name, child in model.named_children():
         setattr(model, name, freeze_batch_norm_2d(child))
     config = LoraConfig(
-        r=rank, lora_alpha=rank, target_modules=["conv1", "conv2"], exclude_modules="conv1"
+        r=rank,
+        lora_alpha=rank,
+        target_modules=["conv", "conv1", "conv2"],
+        exclude_modules="stem.conv",
     )
     adapted = get_peft_model(model, config)
     for parameter in adapted.base_model.model.fc.parameters():

@@ -140,7 +140,7 @@ class School:
     def lessons(self):
         return find_lessons(self.notebooks)
 
-    def plan(self, profile: str = "smoke", dataset: str = "shapes", **options) -> Plan:
+    def plan(self, profile: str = "smoke", dataset: str = "", **options) -> Plan:
         config = load_config(profile, dataset=dataset, first_seed=0)
         return Plan(config, self.build, **{"time_limit_s": 60} | options)
 

@@ -400,7 +400,7 @@ def test_nothing_is_stored_or_saved_if_the_time_was_up(course, school):
 
 
 @pytest.mark.parametrize(
-    "other", [("--profile", "smoke"), ("--first-seed", "1"), ("--dataset", "photos"), ("-p", "A=1")]
+    "other", [("--profile", "smoke"), ("--first-seed", "1"), ("--dataset", "shapes"), ("-p", "A=1")]
 )
 def test_stale_is_asked_of_the_settings_in_which_outputs_are_stored(course, other):
     asked = ("run", *(() if "--profile" in other else ("--profile", "quick")), *other)

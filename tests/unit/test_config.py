@@ -3,7 +3,6 @@ import dataclasses
 import pytest
 
 from course_utils.config import PROFILES, load_config
-from course_utils.data.shape_outlines import SHAPE_SETS
 from course_utils.errors import CourseError
 
 
@@ -47,7 +46,7 @@ def test_bad_seed(monkeypatch, seed):
 def test_an_empty_variable_is_as_good_as_none(monkeypatch):  # a33
     for name in ("PROFILE", "DATASET", "FIRST_SEED"):
         monkeypatch.setenv(f"COURSE_{name}", "")
-    assert load_config() == load_config("quick", dataset="shapes", first_seed=0)
+    assert load_config() == load_config("quick", dataset="photos", first_seed=0)
 
 
 def test_a_home_folder_is_written_out(monkeypatch, tmp_path):
@@ -60,48 +59,28 @@ def test_the_home_folder_of_nobody_stays_as_it_is():
     assert load_config(dataset="~nobody-at-all/mine").dataset == "~nobody-at-all/mine"
 
 
-# --- settings follow the data set
+# --- the data set
 
 
-def sizes(config):
-    return (config.num_train, config.num_val, config.epochs, config.batch_size, config.peak_lr)
+def test_lessons_run_on_photographs_and_a_gpu_on_all_of_cifar10():
+    found = {name: load_config(name).dataset for name in PROFILES}
+    assert found == {"smoke": "photos", "quick": "photos", "full": "cifar10"}
 
 
-def test_the_default_is_still_shapes_with_its_own_settings():
-    assert load_config().dataset == load_config("smoke").dataset == "shapes"
-    assert sizes(load_config("quick", dataset="shapes")) == (1000, 1000, 9, 32, 1e-3)
-    assert sizes(load_config("smoke", dataset="shapes_source")) == (320, 200, 1, 32, 1e-3)
-
-
-@pytest.mark.parametrize("dataset", ["photos", "cifar10", "/some/folder"])
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("dataset", ["photos", "shapes", "cifar10", "/some/folder"])
 @pytest.mark.parametrize("given", ["argument", "environment"])
-def test_photographs_have_settings_of_their_own(monkeypatch, dataset, given):
+def test_another_data_set_changes_nothing_else(monkeypatch, profile, dataset, given):
+    default = load_config(profile)
     if given == "environment":
         monkeypatch.setenv("COURSE_DATASET", dataset)
-        dataset = ""
-    assert sizes(load_config("quick", dataset=dataset)) == (1000, 1000, 8, 64, 1e-3)
-    assert sizes(load_config("smoke", dataset=dataset)) == (320, 200, 1, 32, 1e-3)
+        assert load_config(profile) == default.replace(dataset=dataset)
+    else:
+        assert load_config(profile, dataset=dataset) == default.replace(dataset=dataset)
 
 
-def test_the_argument_beats_the_environment_in_the_settings_too(monkeypatch):
-    monkeypatch.setenv("COURSE_DATASET", "photos")
-    assert load_config("quick", dataset="shapes") == PROFILES["quick"].replace(progress=True)
-
-
-def test_full_is_the_same_on_every_data_set():
-    full = load_config("full")
-    assert load_config("full", dataset="photos") == full.replace(dataset="photos")
-
-
-def test_all_drawn_data_sets_have_the_settings_of_shapes():
-    for name in SHAPE_SETS:
-        assert load_config("quick", dataset=name).model == PROFILES["quick"].model
-
-
-def test_a_lesson_may_have_a_default_of_its_own_and_a_person_the_last_word(monkeypatch):
-    assert load_config("quick", default="photos").dataset == "photos"
-    assert load_config("quick", default="photos").batch_size == 64
-    assert load_config("quick", dataset="shapes", default="photos").dataset == "shapes"
-    assert load_config("full", default="photos").dataset == "cifar10"
-    monkeypatch.setenv("COURSE_DATASET", "/some/folder")
-    assert load_config("quick", default="photos").dataset == "/some/folder"
+def test_smoke_is_smaller_than_quick():
+    smoke, quick = load_config("smoke"), load_config("quick")
+    assert smoke.model == quick.model
+    for name in ("num_train", "num_val", "epochs", "batch_size", "num_seeds"):
+        assert getattr(smoke, name) < getattr(quick, name)

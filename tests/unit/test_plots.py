@@ -98,11 +98,11 @@ def test_one_seed_has_no_interval_against_parameters():
 
 
 def test_cuts_name_every_child_with_parameters_and_their_share():
-    model = create_model("resnet_tiny", num_classes=10)
-    axis = plot_cuts(model, {"last": "fc", "full": "conv1"}, "title")
+    model = create_model("convnet_small", num_classes=10)
+    axis = plot_cuts(model, {"last": "fc", "full": "stem"}, "title")
     texts = [text.get_text() for text in axis.texts]
-    assert texts[6] == "fc\n1,290"
-    assert [text for text in texts if "trained" in text] == ["0.3% trained", "100.0% trained"]
+    assert texts[5] == "fc\n2,570"
+    assert [text for text in texts if "trained" in text] == ["0.2% trained", "100.0% trained"]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
@@ -112,8 +112,8 @@ def test_any_number_of_comparisons_has_a_panel_each(count):
 
 
 def test_cuts_may_be_at_a_child_without_parameters_and_must_be_at_a_child():
-    model = create_model("resnet_tiny", num_classes=10)
-    texts = [text.get_text() for text in plot_cuts(model, {"cut": "maxpool"}, "title").texts]
-    assert texts[-1] == "97.9% trained"
+    model = create_model("convnet_small", num_classes=10)
+    texts = [text.get_text() for text in plot_cuts(model, {"cut": "global_pool"}, "title").texts]
+    assert texts[-1] == "0.2% trained"
     with pytest.raises(CourseError, match="no child 'layer9'"):
         plot_cuts(model, {"cut": "layer9"}, "title")

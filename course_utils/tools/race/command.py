@@ -30,7 +30,7 @@ def _make_config(profile: str, dataset: str | None, images: int | None) -> "Conf
     from course_utils.config import load_config
     from course_utils.data.sources import NAMED
 
-    config = load_config(profile, dataset=dataset or "", default="photos", first_seed=0)
+    config = load_config(profile, dataset=dataset or "", first_seed=0)
     if config.dataset not in NAMED:
         config = config.replace(dataset=find_images(config.dataset))
     return config.replace(num_train=images or config.num_train, progress=False)

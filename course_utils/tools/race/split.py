@@ -93,7 +93,7 @@ def encode_data(data: ImageData) -> bytes:
 
 def describe_data(data: ImageData) -> dict:
     """What `decode_data` needs beside the arrays, ready for JSON."""
-    names = ("name", "class_names", "mean", "std", "batch_size", "num_workers", "augmentation")
+    names = ("name", "class_names", "mean", "std", "batch_size")
     return {name: getattr(data, name) for name in names}
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from course_utils.data.shape_outlines import SHAPE_SETS
+from course_utils.config import PROFILES
 from course_utils.errors import CourseError
 from course_utils.measure.paired import paired_difference
 from course_utils.results import (
@@ -32,7 +32,7 @@ RACE = "fair_race_2cores.json"  # by benchmarks/race.py
 RECORD = "speedrun"  # the rival of the race that counts
 OURS = "scratch"  # how the names of our recipes from random weights begin
 NONE_YET = (
-    "No results are kept yet: `course run --profile quick --save-results quick_shapes_2cores` "
+    "No results are kept yet: `course run --profile quick --save-results quick_photos_2cores` "
     "measures them."
 )
 
@@ -50,7 +50,7 @@ def _naming(name: str) -> Iterator[None]:
 
 
 def read_result_sets(folder: Path) -> list[dict]:
-    """All results of lessons in ``folder``, those on the embedded data first.
+    """All results of lessons in ``folder``, those on the lessons' default data first.
 
     Each is called as its file.
 
@@ -58,7 +58,7 @@ def read_result_sets(folder: Path) -> list[dict]:
         CourseError: a file there is damaged.
     """
     found = [read_results(name, folder) | {"name": name} for name in list_results(folder)]
-    return sorted(found, key=lambda results: str(results["dataset"]) not in SHAPE_SETS)
+    return sorted(found, key=lambda results: results["dataset"] != PROFILES["quick"].dataset)
 
 
 def _describe_arm(headline: dict, runs: Sequence[dict]) -> tuple[str, str]:

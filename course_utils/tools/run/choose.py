@@ -28,7 +28,7 @@ __all__ = [
 
 
 def plan_stored(build: Path) -> Plan:
-    """The plan with which outputs are stored: `quick`, every lesson's own data, seed 0."""
+    """The plan with which outputs are stored: `quick`, its data set, seed 0."""
     config = load_config("quick", dataset=PROFILES["quick"].dataset, first_seed=0)
     return Plan(config, build, time_limit_s=math.inf)
 

@@ -31,7 +31,7 @@ from course_utils.tools.run.dependencies import (
 __all__ = ["NAMED_DATA", "digest_file", "digest_outputs", "find_inputs", "lesson_key"]
 
 DIGITS = 16  # of a digest: 64 bits
-NAMED_DATA = ("shapes", "shapes_source", "photos", "cifar10")  # anything else is a folder
+NAMED_DATA = ("shapes", "photos", "cifar10")  # anything else is a folder
 
 
 def _digest(content: object) -> str:

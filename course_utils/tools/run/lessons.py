@@ -33,7 +33,6 @@ METADATA_TYPES = {
     "time_s": int | float | None,
     "peak_mb": int | None,
     "headline": list,
-    "dataset": str,
     "key": str,
     "outputs": str,
 }
@@ -53,7 +52,6 @@ class Lesson:
     peak_mb: int | None = None  # memory that it held at most, in 10⁶ bytes
     # what the README's table shows of it
     headline: list[dict] = field(default_factory=list, hash=False)
-    dataset: str = "shapes"  # that its text and its effect claims are about
     key: str = ""  # of the execution whose outputs the notebook holds
     outputs: str = ""  # a digest of these outputs
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from course_utils.config import PROFILES, Config, load_config
+from course_utils.config import PROFILES, Config
 from course_utils.errors import CourseError
 from course_utils.results import LessonResult
 from course_utils.tools.run.key import NAMED_DATA, digest_file, lesson_key
@@ -76,25 +76,12 @@ class Plan:
     time_limit_s: float
     force: bool = False
     parameters: dict = field(default_factory=dict)
-    dataset_chosen: bool = False  # by a person; else every lesson runs on its own data set
     stop_after_s: float = math.inf  # no lesson is started later than this
 
-    def config_of(self, lesson: Lesson) -> Config:
-        """The settings of one lesson: they differ in the data set, unless a person chose one."""
-        if self.has_chosen_data or PROFILES[self.config.profile].dataset == "cifar10":
-            return self.config
-        return load_config(
-            self.config.profile, dataset=lesson.dataset, first_seed=self.config.first_seed
-        )
-
-    def is_on_own_data(self, lesson: Lesson) -> bool:
-        """Whether the lesson runs on the data set that its text and its claims are about."""
-        return self.config_of(lesson).dataset == lesson.dataset
-
     @property
-    def has_chosen_data(self) -> bool:
-        """Whether a person chose a data set, which all lessons then share."""
-        return self.dataset_chosen or self.config.dataset != PROFILES[self.config.profile].dataset
+    def is_on_default_data(self) -> bool:
+        """Whether lessons run on the profile's data set; in `quick` their claims are about it."""
+        return self.config.dataset == PROFILES[self.config.profile].dataset
 
     @property
     def folder(self) -> Path:
@@ -103,7 +90,7 @@ class Plan:
         So a run on somebody's own images leaves that of the course in ``build/quick`` alone.
         """
         parts = [self.config.profile]
-        if self.has_chosen_data:
+        if not self.is_on_default_data:
             parts.append(_name_data(self.config.dataset))
         if self.config.first_seed:
             parts.append(f"seed{self.config.first_seed}")
@@ -111,7 +98,7 @@ class Plan:
 
     def key(self, lesson: Lesson) -> str:
         """Changes whenever the lesson would have to be executed again."""
-        return lesson_key(lesson.read(), self.config_of(lesson), self.parameters)
+        return lesson_key(lesson.read(), self.config, self.parameters)
 
     def output_path(self, lesson: Lesson) -> Path:
         return self.folder / lesson.path.name

@@ -14,7 +14,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from course_utils.data.image_data import load_data
-from course_utils.data.shape_outlines import SHAPE_SETS
 from course_utils.errors import CourseError
 from course_utils.files import write_atomically
 from course_utils.measure.provenance import describe_hardware, read_commit, read_versions
@@ -80,14 +79,14 @@ def _with_types_of(lesson: Lesson, parameters: dict) -> dict:
 
 
 def _judge(result: LessonResult, lesson: Lesson, plan: Plan) -> LessonResult:
-    """Effect claims are promised for `quick` on the lesson's own data: there, a false one fails.
+    """Effect claims are promised for `quick` on the default data: there, a false one fails.
 
     The time budget is looked at under the same conditions. Exceeding it is a warning, because
     other machines may be slower. The limit of memory holds for every run but `full` ones and those
     on a GPU, whose libraries alone take gigabytes.
     """
     broken = [c["text"] for c in result.claims if c["kind"] == "effect" and not c["holds"]]
-    promised = plan.config.profile == "quick" and plan.is_on_own_data(lesson)
+    promised = plan.config.profile == "quick" and plan.is_on_default_data
     limited = plan.config.profile != "full" and not describe_hardware()["gpu"]
     reason = ""
     if limited and result.peak_memory_bytes > MEMORY_LIMIT_BYTES:
@@ -121,7 +120,7 @@ def run_lessons(
         CourseError: bad input; the build folder cannot be written or is in use.
     """
     _check_parameters(chosen, plan.parameters)
-    if plan.config.dataset not in SHAPE_SETS:
+    if plan.config.dataset != "shapes":
         load_data(plan.config)  # a fault in somebody's own data is one line now, not a traceback
     order = lessons or chosen
     stop = time.monotonic() + plan.stop_after_s
@@ -235,7 +234,7 @@ def _run_lesson(
             plan.folder / "work" / lesson.name,
             environment={
                 "COURSE_PROFILE": config.profile,
-                "COURSE_DATASET": plan.config_of(lesson).dataset,
+                "COURSE_DATASET": config.dataset,
                 "COURSE_FIRST_SEED": str(config.first_seed),
             },
             parameters=_with_types_of(lesson, plan.parameters),

@@ -74,13 +74,11 @@ def collect_results(
     chosen: Sequence[Lesson],
     lessons: Sequence[Lesson],
     config: Config,
-    datasets: Sequence[str] = (),
 ) -> dict:
     """The ``chosen`` lessons of ``course.json``, and how and on what they were measured.
 
     Args:
-        config: settings of the command; its data set is the one that was asked for.
-        datasets: those that the lessons really used; empty: that of ``config``.
+        config: settings of the command.
     """
     names = {lesson.name for lesson in chosen}
     entries = [entry for entry in course.lessons if entry.name in names]
@@ -89,7 +87,7 @@ def collect_results(
     return {
         "name": name,
         "command": _format_command(chosen, lessons, config, name),
-        "dataset": ", ".join(name_data(dataset) for dataset in datasets or [config.dataset]),
+        "dataset": name_data(config.dataset),
         "profile": course.profile,
         "first_seed": course.first_seed,
         "hardware": course.hardware,

@@ -77,7 +77,7 @@ def test_a_claim_that_was_made_on_other_data_only_leaves_its_cell_empty(lesson, 
 
 def test_where_the_numbers_come_from_stands_below(lesson, results):
     assert format_headlines([lesson], [results]).splitlines()[-1] == (
-        "- `some`: `course run 01 --profile quick --save-results some`; data shapes, seeds from 0; "
+        "- `some`: `course run 01 --profile quick --save-results some`; data photos, seeds from 0; "
         "a processor, 2 cores, no GPU, Linux; Python 3.12, torch 2.0, lightning 2.6; commit abc"
     )
 
@@ -103,11 +103,11 @@ def test_without_results_a_sentence_says_how_to_get_some(lesson):
     assert "course run --profile quick --save-results" in format_headlines([lesson], [])
 
 
-def test_embedded_data_come_first_and_other_files_are_left_out(tmp_path, results):
-    for name, dataset in (("a", "mine (folder)"), ("b", "shapes")):
+def test_the_lessons_own_data_come_first_and_other_files_are_left_out(tmp_path, results):
+    for name, dataset in (("a", "mine (folder)"), ("b", "photos")):
         (tmp_path / f"{name}.json").write_text(json.dumps(results | {"dataset": dataset}))
     (tmp_path / "freshness.json").write_text(json.dumps({"passed": 3}))
-    assert [x["dataset"] for x in read_result_sets(tmp_path)] == ["shapes", "mine (folder)"]
+    assert [x["dataset"] for x in read_result_sets(tmp_path)] == ["photos", "mine (folder)"]
     assert read_result_sets(tmp_path / "nowhere") == []
 
 

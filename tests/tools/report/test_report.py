@@ -41,7 +41,7 @@ def make_course():
     cost["over_budget"] = False
     return {
         "profile": "quick",
-        "dataset": "shapes",
+        "dataset": "photos",
         "first_seed": 0,
         "hardware": {"cpu": "a processor", "gpu": None},
         "versions": {"torch": "2.0"},

@@ -184,9 +184,9 @@ def test_a_false_identity_fails_in_the_kernel_and_the_notebook_is_kept_up_to_the
 @pytest.mark.parametrize(
     ("profile", "dataset", "status"),
     [
-        ("quick", "shapes", "failed"),
-        ("smoke", "shapes", "passed"),
-        ("quick", "shapes_source", "passed"),
+        ("quick", "photos", "failed"),
+        ("smoke", "photos", "passed"),
+        ("quick", "shapes", "passed"),
     ],
 )
 def test_a_false_effect_fails_where_it_was_promised(school, profile, dataset, status):
@@ -206,11 +206,12 @@ def test_a_lesson_over_the_limit_of_memory_fails(school, monkeypatch, profile, g
     monkeypatch.setattr(runner, "describe_hardware", lambda: {"gpu": gpu})
     school.write("01_one", PASS)
     school.execute.results["01_one"] = {"peak_memory_bytes": 3 * 2**30 + 2**28}
-    (entry,) = run(school, profile=profile).lessons
+    options = {"profile": profile, "dataset": "shapes"}  # `full` would download the photographs
+    (entry,) = run(school, **options).lessons
     assert entry.status == status
     if status == "failed":
         assert entry.reason == "it held 3.25 GiB of memory, the limit is 3 GiB"
-        assert statuses(run(school, profile=profile)) == {"01_one": "failed"}  # not skipped
+        assert statuses(run(school, **options)) == {"01_one": "failed"}  # not skipped
         assert school.execute.executed == ["01_one", "01_one"]
 
 
@@ -226,10 +227,10 @@ def test_the_memory_of_a_kernel_is_measured_and_limited(school, monkeypatch):
 @pytest.mark.parametrize(
     ("profile", "dataset", "budget_s", "over"),
     [
-        ("quick", "shapes", 0, True),
-        ("quick", "shapes", 100, False),
-        ("smoke", "shapes", 0, False),
-        ("quick", "shapes_source", 0, False),
+        ("quick", "photos", 0, True),
+        ("quick", "photos", 100, False),
+        ("smoke", "photos", 0, False),
+        ("quick", "shapes", 0, False),
     ],
 )
 def test_a_lesson_over_its_budget_is_said_and_passes(school, profile, dataset, budget_s, over):
@@ -259,7 +260,7 @@ def test_another_seed_or_data_set_is_a_change(school):
     school.write("01_one", PASS)
     run(school)
     assert statuses(run(school))["01_one"] == "skipped"
-    assert statuses(run(school, dataset="shapes_source"))["01_one"] == "passed"
+    assert statuses(run(school, dataset="shapes"))["01_one"] == "passed"
 
 
 def test_lessons_not_asked_for_keep_their_earlier_entry(school):
@@ -286,7 +287,7 @@ def test_a_lesson_gets_the_parameters_the_settings_and_the_time_limit(school):
     assert school.execute.asked["01_one"] == {
         "environment": {
             "COURSE_PROFILE": "smoke",
-            "COURSE_DATASET": "shapes",
+            "COURSE_DATASET": "photos",
             "COURSE_FIRST_SEED": "0",
         },
         "parameters": {"ALPHA": 3},
@@ -438,7 +439,7 @@ def test_each_data_set_and_first_seed_has_a_folder_of_its_own(school, tmp_path, 
     run(school)
     before = {path: path.read_bytes() for path in (school.build / "smoke").glob("*.*")}
     images = [write_images(tmp_path / name / "mine") for name in ("one", "two")]
-    for dataset in ["shapes_source", *map(str, images)]:
+    for dataset in ["shapes", *map(str, images)]:
         plan = school.plan(dataset=dataset)
         plan = replace(plan, config=plan.config.replace(first_seed=seed))
         course = run_lessons(
@@ -449,7 +450,7 @@ def test_each_data_set_and_first_seed_has_a_folder_of_its_own(school, tmp_path, 
     end = "-seed5" if seed else ""
     names = sorted(path.name for path in school.build.iterdir() if path.name != "smoke")
     assert len(names) == 3  # two folders have the same name, and are told apart
-    assert names[2] == f"smoke-shapes_source{end}"
+    assert names[2] == f"smoke-shapes{end}"
     assert all(re.fullmatch(rf"smoke-mine-[0-9a-f]{{6}}{end}", name) for name in names[:2])
     assert {path: path.read_bytes() for path in before} == before
     assert statuses(run(school)) == {"01_one": "skipped", "02_two": "skipped"}

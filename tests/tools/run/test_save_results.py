@@ -19,7 +19,7 @@ def make_lesson(folder, name):
 def find(folder):
     """The lessons of the course, and the settings of a command."""
     course = CourseResult.from_json(make_course())
-    config = load_config("quick", dataset="shapes", first_seed=0)
+    config = load_config("quick", dataset="photos", first_seed=0)
     return [make_lesson(folder, result.name) for result in course.lessons], config
 
 
@@ -29,7 +29,7 @@ def collect(folder, chosen=("01_a", "02_b"), **options):
         entry["commit"] = "abc" if number == 0 else "def"
     course = CourseResult.from_json(content)
     lessons = [make_lesson(folder, result.name) for result in course.lessons]
-    config = load_config(**{"profile": "quick", "dataset": "shapes", "first_seed": 0} | options)
+    config = load_config(**{"profile": "quick", "dataset": "photos", "first_seed": 0} | options)
     chosen = [lesson for lesson in lessons if lesson.name in chosen]
     return collect_results("some", course, chosen, lessons, config)
 

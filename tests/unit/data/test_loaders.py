@@ -3,9 +3,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader, TensorDataset
 
-from course_utils.data.augment import flip_and_shift
+from course_utils.data.augment import flip_and_shift, train_transform
 from course_utils.data.image_data import Images
+from course_utils.data.loaders import seed_worker
 
 
 def generator(seed=0):
@@ -50,17 +52,29 @@ def test_the_input_stays_and_the_generator_decides():
     assert not torch.equal(first, other)
 
 
-def test_order_and_types_are_those_of_albumentations(tiny_data):
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_seeded_workers_draw_other_augmentations_in_each_worker_and_epoch(tiny_data, num_workers):
+    transform = train_transform(tiny_data.mean, tiny_data.std, seed=0)
+    same = Images(np.stack([tiny_data.train.images[0]] * 16), np.zeros(16, int), transform)
+    loader = DataLoader(same, 4, num_workers=num_workers, worker_init_fn=seed_worker)
+    images = torch.cat([images for _ in range(2) for images, _ in loader])
+    assert len({image.numpy().tobytes() for image in images}) == 32
+
+
+def test_order_and_types_are_those_of_a_plain_loader(tiny_data):
     """The targets are numbered, so that they tell who is in which batch."""
-    train = Images(tiny_data.train.images, np.arange(len(tiny_data.train)))
-    data = replace(tiny_data, train=train)
-    ours, theirs = data.batched_loader(3), data.albumentations_loader(3)
-    assert len(ours) == len(theirs)
+    images = torch.from_numpy(tiny_data.train.images).permute(0, 3, 1, 2).float()
+    numbers = torch.arange(len(images))
+    data = replace(tiny_data, train=Images(tiny_data.train.images, numbers.numpy()))
+    options = {"shuffle": True, "drop_last": True, "generator": torch.Generator().manual_seed(3)}
+    plain = DataLoader(TensorDataset(images, numbers), tiny_data.batch_size, **options)
+    ours = data.train_loader(3)
+    assert len(ours) == len(plain)
     for _ in range(2):  # epochs
-        for (images, targets), (expected, numbers) in zip(ours, theirs, strict=True):
-            assert torch.equal(targets, numbers)
-            assert (images.dtype, images.shape) == (expected.dtype, expected.shape)
-            assert images.is_contiguous(memory_format=torch.channels_last)
+        for (changed, targets), (expected, order) in zip(ours, plain, strict=True):
+            assert torch.equal(targets, order)
+            assert (changed.dtype, changed.shape) == (expected.dtype, expected.shape)
+            assert changed.is_contiguous(memory_format=torch.channels_last)
 
 
 def test_images_are_normalised_as_in_validation(tiny_data):
@@ -70,7 +84,7 @@ def test_images_are_normalised_as_in_validation(tiny_data):
     grey = Images(same, np.arange(len(levels)))
     data = replace(tiny_data, train=grey)
     expected = torch.cat([images for images, _ in data.eval_loader(data.train)])
-    for images, numbers in data.batched_loader():
+    for images, numbers in data.train_loader():
         torch.testing.assert_close(images, expected[numbers], rtol=1e-5, atol=1e-5)
 
 
@@ -83,21 +97,12 @@ def test_an_augmentation_gets_images_as_they_are_stored(tiny_data):
 
 def test_batch_size(tiny_data):
     expected = {None: tiny_data.batch_size, 8: 8, 10_000: len(tiny_data.train)}
-    found = {size: len(next(iter(tiny_data.batched_loader(0, size)))[1]) for size in expected}
+    found = {size: len(next(iter(tiny_data.train_loader(0, size)))[1]) for size in expected}
     assert found == expected
 
 
 def test_batches_are_augmented(tiny_data):
-    loaders = tiny_data.batched_loader(), tiny_data.plain_loader()  # of one order
+    loaders = tiny_data.train_loader(), tiny_data.plain_loader()  # of one order
     for (images, numbers), (plain, expected) in zip(*loaders, strict=True):
         assert torch.equal(numbers, expected)
         assert not torch.equal(images, plain)
-
-
-@pytest.mark.parametrize("name", ["batched", "albumentations"])
-def test_the_data_name_their_loader(tiny_data, name):
-    data = replace(tiny_data, augmentation=name)
-    expected = getattr(data, f"{name}_loader")(3)
-    for (images, _), (same, _) in zip(data.train_loader(3), expected, strict=True):
-        assert torch.equal(images, same)
-    assert len(next(iter(data.train_loader(3, batch_size=8)))[1]) == 8

@@ -128,7 +128,7 @@ def test_all_photographs():
     assert (len(data.train), len(data.val)) == (7200, 800)
 
 
-@pytest.mark.parametrize("dataset", ["photos", "shapes", "shapes_source"])
+@pytest.mark.parametrize("dataset", ["photos", "shapes"])
 def test_data_can_be_sent_to_another_process(dataset):
     data = load_data(load_config("smoke", dataset=dataset))
     for one in (data, shuffle_tiles(data, 8)):

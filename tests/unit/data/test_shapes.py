@@ -4,20 +4,16 @@ import numpy as np
 import pytest
 
 from course_utils.data import shapes
-from course_utils.data.shape_outlines import SHAPE_SETS
+from course_utils.data.shape_outlines import OUTLINES
 from course_utils.data.shapes import make_shapes
 
 # of the first 100 images at seed 0: the same on every machine and with every version we lock
-SHA256 = {
-    "shapes": "398b1cbd08755e4109f14739a126e9124a3eed8796294c926ced6a12c5445f39",
-    "shapes_source": "546990be730259c58700887d10a0b4d10db571cf31ab9e7a290d35a4bb6f0169",
-}
+SHA256 = "398b1cbd08755e4109f14739a126e9124a3eed8796294c926ced6a12c5445f39"
 
 
-@pytest.mark.parametrize("shape_set", SHAPE_SETS)
-def test_bytes_are_pinned(shape_set):
-    images, targets = make_shapes(100, seed=0, shape_set=shape_set)
-    assert hashlib.sha256(images.tobytes() + targets.tobytes()).hexdigest() == SHA256[shape_set]
+def test_bytes_are_pinned():
+    images, targets = make_shapes(100, seed=0)
+    assert hashlib.sha256(images.tobytes() + targets.tobytes()).hexdigest() == SHA256
 
 
 def test_number_of_threads_does_not_matter(monkeypatch):
@@ -41,7 +37,7 @@ def test_types_shapes_and_balance():
     assert np.array_equal(np.bincount(targets), [25] * 10)
 
 
-@pytest.mark.parametrize("other", [{"seed": 1}, {"split": "test"}, {"shape_set": "shapes_source"}])
+@pytest.mark.parametrize("other", [{"seed": 1}, {"split": "test"}])
 def test_no_image_is_shared_with_another_stream(other):
     def hashes(images):
         return {image.tobytes() for image in images}
@@ -51,16 +47,10 @@ def test_no_image_is_shared_with_another_stream(other):
     assert not here & there
 
 
-def test_the_two_sets_have_ten_different_classes_each():
-    assert [len(classes) for classes in SHAPE_SETS.values()] == [10, 10]
-    assert not set(SHAPE_SETS["shapes"]) & set(SHAPE_SETS["shapes_source"])
-
-
-@pytest.mark.parametrize("shape_set", SHAPE_SETS)
-def test_outlines_are_negative_inside_and_differ(shape_set):
+def test_outlines_are_negative_inside_and_differ():
     line = np.linspace(-1.5, 1.5, 64, dtype=np.float32)
     x, y = np.broadcast_arrays(line[None, None, :], line[None, :, None])
-    inside = {name: draw(x, y) < 0 for name, draw in SHAPE_SETS[shape_set].items()}
+    inside = {name: draw(x, y) < 0 for name, draw in OUTLINES.items()}
     for name, mask in inside.items():
         assert 0.05 < mask.mean() < 0.5, name
         edge = np.concatenate([mask[0, 0], mask[0, -1], mask[0, :, 0], mask[0, :, -1]])
@@ -92,7 +82,6 @@ def test_without_difficulty_classes_are_told_apart_by_their_mean_outline():
         {"num_images": 5, "seed": -1},
         {"num_images": 5, "difficulty": 1.5},
         {"num_images": 5, "split": "validation"},
-        {"num_images": 5, "shape_set": "animals"},
     ],
 )
 def test_bad_arguments(bad):

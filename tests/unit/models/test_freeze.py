@@ -11,12 +11,12 @@ from course_utils.models.create import create_model
 from course_utils.models.freeze import freeze_before
 from course_utils.training.fit import fit
 
-CHILDREN = ["conv1", "layer1", "layer2", "layer3", "layer4", "fc"]
+CHILDREN = ["stem", "layer1", "layer2", "layer3", "layer4", "fc"]
 
 
 @pytest.fixture(scope="module")
 def model():
-    return create_model("resnet_tiny", num_classes=10)
+    return create_model("convnet_small", num_classes=10)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def take_step(model, batch):
 
 
 def test_null_from_the_first_child_nothing_is_frozen(model, batch):
-    plain, unfrozen = copy.deepcopy(model), freeze_before(copy.deepcopy(model), "conv1")
+    plain, unfrozen = copy.deepcopy(model), freeze_before(copy.deepcopy(model), "stem")
     assert take_step(plain, batch) == take_step(unfrozen, batch)
     pairs = zip(plain.state_dict().values(), unfrozen.state_dict().values(), strict=True)
     assert all(torch.equal(one, other) for one, other in pairs)
@@ -80,7 +80,7 @@ def test_memory_and_trainable_parameters_fall_with_the_frozen_depth(model, batch
 
 
 def test_an_unknown_child_is_named_beside_those_there_are(model):
-    with pytest.raises(CourseError, match=r"no child 'layer9' to train from: use conv1, bn1, .*fc"):
+    with pytest.raises(CourseError, match=r"no child 'layer9' to train from: use stem, .*fc"):
         freeze_before(model, "layer9")
 
 
@@ -91,7 +91,7 @@ def test_it_fits_the_model_seam(tiny_config, tiny_data):
         pretrained=True,
         model_transform=lambda model: freeze_before(model, "fc"),
     )
-    assert run.trainable_parameters == count_parameters(run.model.fc) == 128 * 10 + 10
+    assert run.trainable_parameters == count_parameters(run.model.fc) == 256 * 10 + 10
 
 
 def test_the_positions_of_a_transformer_are_frozen_too(batch):

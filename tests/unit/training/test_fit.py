@@ -37,7 +37,7 @@ def test_run_reports_everything(run, tiny_config):
     assert {"train_loss", "train_accuracy", "val_loss", "val_accuracy"} < run.metrics.keys()
     assert 0 <= run.metrics["val_calibration_error"] <= 1
     assert len(run.history) == tiny_config.epochs
-    assert run.parameters == run.trainable_parameters == 464_762
+    assert run.parameters == run.trainable_parameters == 1_572_810
     assert run.saved_bytes > 0
     assert run.time_s > 0
     assert run.peak_memory_bytes is None or run.peak_memory_bytes > 0
@@ -161,7 +161,7 @@ def test_model_and_data_seams(tiny_config, tiny_data):
         make_loader=as_loader,
         trainer={"max_epochs": 2},
     )
-    assert run.trainable_parameters == 1290
+    assert run.trainable_parameters == 256 * 10 + 10
     assert len(run.history) == 2
     assert run.images_per_s > 0  # 4 steps, 3 of them warm-up
 
