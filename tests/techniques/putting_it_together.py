@@ -42,7 +42,7 @@ def train_again(card, recipe):
 
 def check_pytorch_card(card):
     """The script trains as `from_scratch` does, to the last bit, and never on validation images."""
-    recipe = from_scratch(PHOTOS, card["epochs"])
+    recipe = from_scratch(PHOTOS, card["epochs"], card["batch_size"])
     assert recipe["trainer"] == {"precision": "bf16-mixed"}
     assert not set(card["train"].tolist()) & set(card["val"].tolist())
     assert len(card["train"]) + len(card["val"]) == len(card["images"])
