@@ -42,7 +42,7 @@ def train_again(card, recipe):
 
 def check_pytorch_card(card):
     """The script trains as `from_scratch` does, to the last bit, and never on validation images."""
-    recipe = from_scratch(PHOTOS, card["epochs"])
+    recipe = from_scratch(PHOTOS, card["epochs"], card["batch_size"])
     assert recipe["trainer"] == {"precision": "bf16-mixed"}
     assert not set(card["train"].tolist()) & set(card["val"].tolist())
     assert len(card["train"]) + len(card["val"]) == len(card["images"])
@@ -95,6 +95,11 @@ def check_lightning_card(card):
                 schedule.step()
     assert card["trainer"].precision == "bf16-mixed"
     assert card["trainer"].lightning_module.lr == 2e-3
+    train, val = card["train"], card["val"]
+    assert not set(train.indices) & set(val.indices)
+    assert len(train) + len(val) == len(card["images"])
+    assert card["trainer"].train_dataloader.dataset is train
+    assert card["trainer"].val_dataloaders.dataset is val
     weights = nn.Conv2d(3, 8, 3)
     kept = card["LitFullRecipe"](weights).model.weight
     assert kept.is_contiguous(memory_format=torch.channels_last)
