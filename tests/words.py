@@ -210,7 +210,6 @@ class Kept:
 STORED = "a name in data/results, which the README's table or a figure looks up"
 KEPT = (
     Kept("notebooks/03_lora.ipynb", r"LoRA, rank 16, α not divided", STORED),
-    Kept("notebooks/00_start_here.ipynb", r"four times the rate", STORED),
     Kept(
         "course_utils/measure/memory.py",
         r"what is computed\s+again",
