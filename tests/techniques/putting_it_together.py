@@ -251,6 +251,17 @@ def recipe_experiment(config, data):
     change = paired_difference(*columns)
     return *columns, change.low, change.high
 """,
+        # another step, four seeds, lists in place of arrays
+        """
+def recipe_experiment(config, data):
+    recipe = {"pretrained": True, "make_schedule": warmup_cosine}
+    smoothed = recipe | {"loss": partial(F.cross_entropy, label_smoothing=0.1)}
+    arms = {"plain": recipe, "smoothed": smoothed}
+    found = compare(config, data, arms, seeds=range(4), name="smoothing")
+    difference = found.difference("smoothed")
+    plain, other = found.values("plain").tolist(), found.values("smoothed").tolist()
+    return plain, other, difference.low, difference.high
+""",
     ],
     "speed_up": [
         _speed(f"return 1 / (1 - sum(shares) + {PARTS})"),
