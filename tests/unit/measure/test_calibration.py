@@ -40,4 +40,5 @@ def test_final_logits_come_in_the_trainers_precision_and_leave_as_float(
     found = run.callback(FinalLogits)
     assert found.logits.dtype == torch.float32
     right = (found.logits.argmax(dim=1) == found.targets).float().mean().item()
-    assert run.metrics["val_accuracy"] == pytest.approx(right)
+    one_image = 1 / len(found.targets)  # validation runs in inference mode: a near tie may flip
+    assert run.metrics["val_accuracy"] == pytest.approx(right, abs=1.01 * one_image)
