@@ -117,10 +117,10 @@ class Lookahead(L.Callback):
 
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_) -> None:
         step, total = trainer.global_step, int(trainer.estimated_stepping_batches)
+        if step % 5 == 0:
+            self._move(pl_module, decay=0.95**5 * (step / total) ** 3)
         if step == total:
             self._move(pl_module, decay=1.0)
-        elif step % 5 == 0:
-            self._move(pl_module, decay=0.95**5 * (step / total) ** 3)
 
     def _move(self, pl_module: L.LightningModule, decay: float) -> None:
         for mean, tensor in zip(self.mean, self._tensors(pl_module), strict=True):
