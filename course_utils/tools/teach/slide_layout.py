@@ -15,7 +15,7 @@ from PIL import Image
 
 from course_utils.tools.teach.sections import is_card
 
-__all__ = ["break_full_slides"]
+__all__ = ["MAX_CARD_LINES", "break_full_slides"]
 
 SLIDE_HEIGHT = 640  # below the margins
 CARD_HEIGHT = 715  # with the code of a card, which is drawn smaller: its heading stays with it
@@ -27,7 +27,9 @@ PARAGRAPH_GAP = 18
 CELL_GAP = 16
 FIGURE = 400  # a figure is drawn as large as there is room, and gets this much at least
 MAX_CODE_LINES = 25
+MAX_CARD_LINES = 45  # of a card on one slide; a longer one could not be read
 WIDTH = 1200
+HEADING = re.compile(r"#+ .*")
 
 
 def _measure_text(source: str) -> int:
@@ -106,12 +108,13 @@ def _split_source(source: str) -> list[str]:
 
 
 def _split_text(cell: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
-    """A text that is too long for a slide, as cells of their own for its paragraphs."""
+    """A text that is too long for a slide, as cells of its paragraphs; a heading has no own one."""
     if _measure(cell) <= SLIDE_HEIGHT:
         return [cell]
     blocks: list[str] = []
     for block in cell.source.split("\n\n"):
-        if blocks and blocks[-1].count("```") % 2:  # an empty line in a block of code
+        in_code = bool(blocks) and blocks[-1].count("```") % 2 == 1  # after an empty line in it
+        if in_code or (blocks and HEADING.fullmatch(blocks[-1])):
             blocks[-1] += f"\n\n{block}"
         else:
             blocks.append(block)
@@ -144,7 +147,8 @@ def _split_code(cell: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
     """A code cell as cells of its own for parts of its source, and for its outputs."""
     parts = []
     if not _hides_input(cell):
-        sources = [cell.source] if is_card(cell) else _split_source(cell.source)
+        is_whole = is_card(cell) and cell.source.count("\n") < MAX_CARD_LINES
+        sources = [cell.source] if is_whole else _split_source(cell.source)
         parts += [_copy(cell, f"in{i}", source=s, outputs=[]) for i, s in enumerate(sources)]
     groups = [cell.outputs]
     if _measure_outputs(cell.outputs) > SLIDE_HEIGHT:

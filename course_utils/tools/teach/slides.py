@@ -4,7 +4,7 @@ A heading begins a slide, and so does a cell of slide type ``slide``; a cell of 
 left out, ``notes`` are for the speaker (key S), anything else goes on. Of a cell with the tag
 ``hide-input`` only the output is shown. Every exercise is a slide, without its hint and its
 answer. What does not fit on one slide goes on to the next (`slide_layout`). The code of a recipe
-card stays on one slide, without its output.
+card stays on one slide, unless it is very long. Its output is left out.
 """
 
 import re

@@ -10,11 +10,10 @@ from course_utils.errors import CourseError
 from course_utils.tools.run.lessons import find_lessons
 from course_utils.tools.teach import commands
 from course_utils.tools.teach.sections import is_card
+from course_utils.tools.teach.slide_layout import MAX_CARD_LINES
 from course_utils.tools.teach.slides import has_outputs, make_slides, number_slides, write_slides
 from tests.cards import MOST_LINES, make_toy_cells
 from tests.tools.conftest import write_lesson
-
-MOST_ON_A_SLIDE = 60  # lines of a card, so that its letters can be read
 
 
 def make(*cells):
@@ -118,6 +117,14 @@ def test_a_long_text_and_a_long_print_are_broken_too():
     assert "".join(printed) == "line\n" * 60
 
 
+def test_a_heading_never_has_a_slide_of_its_own():
+    entries = [f"* **Trap** {i} " + "a long sentence " * 30 for i in range(5)]
+    notebook = make(("slide", "## A\n\n" + "\n".join(entries) + "\n\nIts end."))
+    first, last = make_slides(notebook).cells
+    assert first.source == "## A\n\n" + "\n".join(entries)
+    assert (last.metadata.slideshow.slide_type, last.source) == ("slide", "Its end.")
+
+
 def test_a_cell_of_any_length_is_broken():
     source = [f"x{i} = {i}" for i in range(200)]
     notebook = make(("slide", "## A\none"))
@@ -213,11 +220,20 @@ def test_a_card_is_not_split(lines):
     assert sum(cell.source == code for slide in slides for cell in slide) == 2
 
 
+def test_a_very_long_card_is_split_as_other_code_is():
+    code, slides = make_recipe_slides(MAX_CARD_LINES + 1)
+    parts = [cell.source for slide in slides for cell in slide if is_card(cell)]
+    assert "\n".join(parts).splitlines() == 2 * code.splitlines()
+    assert max(part.count("\n") + 1 for part in parts) <= 25
+
+
 @pytest.mark.parametrize("lesson", find_lessons(), ids=lambda lesson: lesson.name)
-def test_every_card_of_a_lesson_is_shown_whole(lesson):
-    cards = [cell.source for cell in lesson.read().cells if is_card(cell)]
-    shown = [cell for cell in make_slides(lesson.read()).cells if is_card(cell)]
-    assert [cell.source for cell in shown] == cards
-    for cell in shown:  # a longer card is a script: it is read in the notebook
-        fits = len(cell.source.splitlines()) <= MOST_ON_A_SLIDE
-        assert (cell.metadata.slideshow.slide_type in ("slide", "-")) == fits
+def test_every_card_of_a_lesson_is_shown_and_whole_unless_it_is_very_long(lesson):
+    cells = make_slides(lesson.read()).cells
+    for number, card in enumerate(lesson.read().cells):
+        if is_card(card):
+            shown = [cell for cell in cells if cell.metadata.cell == number]
+            assert "skip" not in {cell.metadata.slideshow.slide_type for cell in shown}
+            assert (len(shown) == 1) == (len(card.source.splitlines()) <= MAX_CARD_LINES)
+            lines = [line for cell in shown for line in cell.source.splitlines() if line]
+            assert lines == [line for line in card.source.splitlines() if line]
