@@ -28,7 +28,9 @@ from course_utils.config import Config, load_config
 from course_utils.data.augment import flip_and_shift
 from course_utils.data.image_data import ImageData, Images, load_data
 from course_utils.data.loaders import BatchDataset, seed_worker
+from course_utils.measure.provenance import read_commit
 from course_utils.models.airbench import WIDTHS, make_airbench94, whiten_stem
+from course_utils.tools.race.lesson_12 import from_backbone
 from course_utils.tools.report.jobs import run_missing
 from course_utils.tools.report.keep import keep, name_data, round_curve
 from course_utils.training.fit import fit
@@ -66,13 +68,19 @@ RIVALS = {
         seeds=1,
     ),
     "speedrun": Rival(
-        "speed-run for 94 %",
+        "speed-run, 10 epochs",
         "airbench94, written from its description: whitened stem, SGD with Nesterov momentum, "
         "larger learning rate for norms' biases, Lookahead, alternating flip, shifts of 2 pixels, "
         "smoothing 0.2, batches of 1,024, bf16",
         "K. Jordan, 94 % on CIFAR-10 in 3.29 Seconds on a Single GPU, arXiv 2404.00498, 2024",
         epochs=10,
         seeds=2,
+    ),
+    "speedrun_short": Rival(
+        "speed-run, 3 epochs", "the same, shorter", "the same", epochs=3, seeds=2
+    ),
+    "speedrun_long": Rival(
+        "speed-run, 18 epochs", "the same, longer", "the same", epochs=18, seeds=1
     ),
     "timm": Rival(
         "timm's ResNet-10-T",
@@ -96,9 +104,10 @@ RIVALS = {
     ),
     "backbone": Rival(
         "ours, from the backbone",
-        "convnet_small pretrained on Tiny ImageNet (its training is not counted), AdamW at 0.004 "
-        "with warm-up and cosine, smoothing 0.1, batches of 128, bf16",
-        "lesson 12",
+        "the full recipe of lesson 12 with more epochs: convnet_small pretrained on Tiny ImageNet "
+        "(its training is not counted), AdamW at 0.002 with warm-up and cosine, batches of 64, "
+        "bf16",
+        "lesson 12, course_utils/tools/race/lesson_12/from_backbone.py",
         epochs=5,
         seeds=3,
     ),
@@ -223,7 +232,7 @@ def _seminar(config: Config, data: ImageData) -> dict[str, object]:
 
 def _speedrun(config: Config, data: ImageData) -> dict[str, object]:
     few, _ = next(iter(data.plain_loader(batch_size=5000)))
-    return from_scratch(config, RIVALS["speedrun"].epochs) | {
+    return from_scratch(config, config.epochs) | {
         "model": partial(make_speedrun, images=few),
         "make_loader": partial(AlternatingFlip, batch_size=1024),
         "make_optimizer": make_sgd,
@@ -231,17 +240,16 @@ def _speedrun(config: Config, data: ImageData) -> dict[str, object]:
     }
 
 
-def _adamw(lr: float, **settings) -> dict[str, object]:
-    """What the two rivals with AdamW share."""
-
+def _timm() -> dict[str, object]:
     def warm_up(optimizer: torch.optim.Optimizer, total_steps: int):
         return warmup_cosine(optimizer, total_steps, warmup_steps=total_steps // 10)
 
-    return settings | {
+    return {
+        "model": "timm/resnet10t",
         "make_loader": partial(ImageData.train_loader, batch_size=128),
         "model_transform": channels_last,
         "loss": partial(F.cross_entropy, label_smoothing=0.1),
-        "make_optimizer": partial(torch.optim.AdamW, lr=lr, weight_decay=0.05),
+        "make_optimizer": partial(torch.optim.AdamW, lr=0.005, weight_decay=0.05),
         "make_schedule": warm_up,
         "trainer": {"precision": "bf16-mixed"},
     }
@@ -252,28 +260,32 @@ def _make_arguments(name: str, config: Config, data: ImageData) -> dict[str, obj
     config = config.replace(epochs=RIVALS[name].epochs)
     if name == "seminar":
         arguments = _seminar(config, data)
-    elif name == "speedrun":
+    elif name.startswith("speedrun"):
         arguments = _speedrun(config, data)
     elif name == "timm":
-        arguments = _adamw(0.005, model="timm/resnet10t")
+        arguments = _timm()
     elif name == "backbone":
-        arguments = _adamw(0.004, model="convnet_small", pretrained=True)
+        arguments = from_backbone.recipe(config) | {"config": config}
     else:
         arguments = from_scratch(config, config.epochs)
     return {"config": config, "data": data} | arguments
 
 
 def train(job: dict, config: Config, data: ImageData) -> dict:
-    """The job with its curve ``(seconds, validation accuracy)``, a point for each epoch."""
+    """The job with its commit and its curve: ``(seconds, validation accuracy)`` of each epoch."""
     run = fit(seed=job["seed"], save=False, **_make_arguments(job["rival"], config, data))
-    return job | {"curve": round_curve(run.curve), "images_per_s": round(run.images_per_s or 0)}
+    return job | {
+        "curve": round_curve(run.curve),
+        "images_per_s": round(run.images_per_s or 0),
+        "commit": read_commit(),
+    }
 
 
 def list_jobs() -> Iterator[dict]:
     for seed in range(max(rival.seeds for rival in RIVALS.values())):
         for name, rival in RIVALS.items():
             if seed < rival.seeds:
-                yield {"rival": name, "seed": seed}
+                yield {"rival": name, "seed": seed, "epochs": rival.epochs}
 
 
 def report(rows: list[dict]) -> None:

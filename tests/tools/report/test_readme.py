@@ -119,12 +119,14 @@ def test_the_race_is_told_in_a_sentence_behind_the_table(tmp_path, lesson, resul
         "goals": [0.5, 0.6, 0.9],
         "rivals": {
             "speedrun": {"label": "speed-run"},
+            "speedrun_short": {"label": "speed-run, shorter"},
             "scratch": {"label": "ours"},
             "scratch_long": {"label": "ours, longer"},
             "backbone": {"label": "pretrained"},
         },
         "rows": [
             {"rival": "speedrun", "seed": 0, "curve": [[50.0, 0.5], [100.0, 0.6]]},
+            {"rival": "speedrun_short", "seed": 0, "curve": [[30.0, 0.5]]},
             {"rival": "scratch", "seed": 0, "curve": [[2.0, 0.7]]},
             {"rival": "scratch", "seed": 1, "curve": [[4.0, 0.6]]},
             {"rival": "scratch", "seed": 2, "curve": [[1.0, 0.5], [5.0, 0.6]]},
@@ -134,8 +136,8 @@ def test_the_race_is_told_in_a_sentence_behind_the_table(tmp_path, lesson, resul
     }
     sentence = format_race(race)
     assert "A race on some (folder) from random weights" in sentence
-    assert "for a published record, the speed-run." in sentence
-    assert "50 %: 2 s and 50 s; 60 %: 4 s and 100 s; 90 %: 2,000 s and not reached." in sentence
+    assert "each at the fastest of its lengths." in sentence
+    assert "50 %: 2 s and 30 s; 60 %: 4 s and 100 s; 90 %: 2,000 s and not reached." in sentence
     assert "Medians over the seeds; `race`; " in sentence
     (tmp_path / RACE).write_text(json.dumps(race))
     (tmp_path / "some.json").write_text(json.dumps(results))
