@@ -12,7 +12,8 @@ BASE := $(shell git rev-parse --quiet --verify '$(BASE)^{commit}' || git rev-lis
 # leaves them out. `make verify` still executes three lessons.
 CODE_TESTS := tests/unit tests/exercises tests/faults tests/test_combinations.py tests/tools/run tests/tools/race \
 	$(addprefix tests/notebooks/,test_cards.py test_execution.py) \
-	$(addprefix tests/tools/,test_cli.py test_environment.py test_make_photos.py test_pretrain.py) \
+	$(addprefix tests/tools/,test_cli.py test_environment.py test_make_photos.py test_pretrain.py \
+	test_race_rivals.py) \
 	$(addprefix tests/tools/report/,test_course_cost.py test_freshness.py test_keep.py) \
 	$(addprefix tests/tools/teach/,test_check.py test_grade.py test_made_folder.py test_nbgrader.py \
 	test_sandbox.py)

@@ -79,3 +79,11 @@ def test_biases_of_norms_have_their_own_learning_rate_and_the_same_decay():
     assert biases["lr"] == 64 * others["lr"]
     decay = others["lr"] * others["weight_decay"]
     assert biases["lr"] * biases["weight_decay"] == pytest.approx(decay)
+
+
+@pytest.mark.parametrize("name", race.RIVALS)
+def test_every_rival_trains_for_its_own_epochs(name, tiny_config, tiny_data):
+    arguments = race.make_arguments(name, tiny_config, tiny_data)
+    assert arguments["config"].epochs == race.RIVALS[name].epochs
+    assert "max_epochs" not in arguments.get("trainer", {})
+    assert arguments.get("pretrained", False) == (name == "backbone")

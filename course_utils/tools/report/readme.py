@@ -143,16 +143,20 @@ def format_headlines(lessons: Sequence[Lesson], sets: Sequence[dict]) -> str:
     return "\n".join([*head, *rows, "", *map(_format_provenance, sets)])
 
 
+def _list_lengths(race: dict, recipe: str) -> list[str]:
+    """The rivals that are this recipe, one for each number of epochs."""
+    return [rival for rival in race["rivals"] if rival.startswith(recipe)]
+
+
 def _fastest_seconds(race: dict, recipe: str, goal: float) -> float:
     """The median over the seeds, of the length of the recipe that reaches ``goal`` first.
 
     Infinite where most seeds of each length never reach it.
     """
     medians = []
-    for rival in race["rivals"]:
-        if rival.startswith(recipe):
-            curves = [row["curve"] for row in race["rows"] if row["rival"] == rival]
-            medians.append(statistics.median(seconds_to(goal, curve) for curve in curves))
+    for rival in _list_lengths(race, recipe):
+        curves = [row["curve"] for row in race["rows"] if row["rival"] == rival]
+        medians.append(statistics.median(seconds_to(goal, curve) for curve in curves))
     return min(medians)
 
 
@@ -167,10 +171,12 @@ def format_race(race: dict) -> str:
         mine, theirs = (_fastest_seconds(race, recipe, goal) for recipe in (OURS, RECORD))
         reached.append(f"{100 * goal:.0f} %: {_say_seconds(mine)} and {_say_seconds(theirs)}")
     hardware = race["hardware"]
+    lengths, record_lengths = (len(_list_lengths(race, recipe)) for recipe in (OURS, RECORD))
     return (
         f"A race on {race['dataset']} from random weights, seconds to an accuracy, for the recipe "
         "of [lesson 12](notebooks/12_putting_it_together.ipynb) and for a published record, a "
-        "speed-run for 94 % on GPUs, each at the fastest of its lengths. "
+        "speed-run for 94 % on GPUs, each at the fastest of its lengths "
+        f"(ours: {lengths}, the record: {record_lengths}). "
         f"{'; '.join(reached)}. Medians over the seeds; "
         f"`{race['command']}`; {hardware['cpu']}, {hardware['cores']} cores, torch "
         f"{race['versions']['torch']}, commit {race['commit']}."

@@ -108,7 +108,7 @@ def _split_source(source: str) -> list[str]:
 
 
 def _split_text(cell: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
-    """A text that is too long for a slide, as cells of its paragraphs; a heading has no own one."""
+    """A text that is too long for a slide, a cell for each paragraph; a heading joins its first."""
     if _measure(cell) <= SLIDE_HEIGHT:
         return [cell]
     blocks: list[str] = []

@@ -122,6 +122,7 @@ def test_the_race_is_told_in_a_sentence_behind_the_table(tmp_path, lesson, resul
             "speedrun_short": {"label": "speed-run, shorter"},
             "scratch": {"label": "ours"},
             "scratch_long": {"label": "ours, longer"},
+            "scratch_short": {"label": "ours, shorter"},
             "backbone": {"label": "pretrained"},
         },
         "rows": [
@@ -131,12 +132,13 @@ def test_the_race_is_told_in_a_sentence_behind_the_table(tmp_path, lesson, resul
             {"rival": "scratch", "seed": 1, "curve": [[4.0, 0.6]]},
             {"rival": "scratch", "seed": 2, "curve": [[1.0, 0.5], [5.0, 0.6]]},
             {"rival": "scratch_long", "seed": 0, "curve": [[20.0, 0.5], [2000.0, 0.9]]},
+            {"rival": "scratch_short", "seed": 0, "curve": [[3.0, 0.4]]},
             {"rival": "backbone", "seed": 0, "curve": [[0.1, 0.95]]},
         ],
     }
     sentence = format_race(race)
     assert "A race on some (folder) from random weights" in sentence
-    assert "each at the fastest of its lengths." in sentence
+    assert "each at the fastest of its lengths (ours: 3, the record: 2)." in sentence
     assert "50 %: 2 s and 30 s; 60 %: 4 s and 100 s; 90 %: 2,000 s and not reached." in sentence
     assert "Medians over the seeds; `race`; " in sentence
     (tmp_path / RACE).write_text(json.dumps(race))
