@@ -35,7 +35,7 @@ from course_utils.tools.report.jobs import run_missing
 from course_utils.tools.report.keep import keep, name_data, round_curve
 from course_utils.training.fit import fit
 from course_utils.training.lit_classifier import NamedParameters
-from course_utils.training.recipes import channels_last, from_scratch
+from course_utils.training.recipes import channels_last, from_scratch, rise_and_fall
 from course_utils.training.run import seconds_to
 
 DONE = Path("build") / "race.jsonl"
@@ -235,6 +235,7 @@ def _speedrun(config: Config, data: ImageData) -> dict[str, object]:
         "model": partial(make_speedrun, images=few),
         "make_loader": partial(AlternatingFlip, batch_size=1024),
         "make_optimizer": make_sgd,
+        "make_schedule": partial(rise_and_fall, final_div_factor=0.2 / 0.07),
         "trainer": {"precision": "bf16-mixed", "callbacks": [Lookahead(), FreezeStemBias()]},
     }
 

@@ -9,8 +9,9 @@ from torch import nn
 
 from course_utils.config import load_config
 from course_utils.data.augment import flip_and_shift
+from course_utils.models.airbench import whiten_stem
 from course_utils.models.create import create_model
-from course_utils.training.recipes import from_scratch
+from course_utils.training.recipes import WhitenStem, from_scratch
 from course_utils.training.schedules import warmup_cosine
 from tests.experiments import plant_experiments
 
@@ -23,6 +24,7 @@ def train_again(card, recipe):
     torch.manual_seed(card["seed"])
     generator = torch.Generator().manual_seed(card["seed"])
     net = recipe["model_transform"](create_model(recipe["config"].model, 10)).train()
+    whiten_stem(net, card["images"][card["train"]][:5000])
     optimizer = recipe["make_optimizer"](net.named_parameters())
     schedule = recipe["make_schedule"](optimizer, card["epochs"] * card["steps"])
     train, size = card["train"], card["batch_size"]
@@ -30,7 +32,7 @@ def train_again(card, recipe):
         shuffled = train[torch.randperm(len(train), generator=generator)]
         for chosen in shuffled.split(size)[: card["steps"]]:
             images = card["images"][chosen].permute(0, 2, 3, 1)
-            moved = flip_and_shift(images, generator).permute(0, 3, 1, 2)
+            moved = flip_and_shift(images, generator, max_shift=2).permute(0, 3, 1, 2)
             with torch.autocast("cpu", torch.bfloat16):
                 logits = net(moved)
             recipe["loss"](logits.float(), card["targets"][chosen]).backward()
@@ -41,9 +43,15 @@ def train_again(card, recipe):
 
 
 def check_pytorch_card(card):
-    """The script trains as `from_scratch` does, to the last bit, and never on validation images."""
+    """The script trains as `from_scratch` does, and never on validation images.
+
+    Only the images that whiten the stem are others.
+    """
     recipe = from_scratch(PHOTOS, card["epochs"], card["batch_size"])
-    assert recipe["trainer"] == {"precision": "bf16-mixed"}
+    assert recipe["trainer"].keys() == {"precision", "callbacks"}
+    assert recipe["trainer"]["precision"] == "bf16-mixed"
+    [whiten] = recipe["trainer"]["callbacks"]
+    assert isinstance(whiten, WhitenStem)  # with the images of its first batch
     assert not set(card["train"].tolist()) & set(card["val"].tolist())
     assert len(card["train"]) + len(card["val"]) == len(card["images"])
     batch = card["images"][card["train"]]
