@@ -74,7 +74,9 @@ class WhitenStem(L.Callback):
         batch_idx: int,
     ) -> None:
         if trainer.current_epoch == 0 and batch_idx == 0:
-            whiten_stem(pl_module.model, batch[0])
+            model = pl_module.model
+            assert isinstance(model, nn.Sequential)  # for the type checker
+            whiten_stem(model, batch[0])
 
 
 def from_scratch(config: Config, epochs: int, batch_size: int = 512) -> dict[str, object]:
