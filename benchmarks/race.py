@@ -6,7 +6,8 @@ a slower hour of the machine hits all of them. The first training of the process
 The speed-run is published with ten epochs. It and ours race at several lengths, with schedules
 planned for the length. Test-time augmentation is off.
 
-Each training is kept in ``build/race.jsonl`` as soon as it has ended. About two and a half hours on
+Each training is kept in ``build/race.jsonl`` as soon as it has ended. A race that was interrupted
+goes on in another process, after trainings that are not counted. About two and a quarter hours on
 two cores with bf16, on which nothing else should run:
 
     .venv/bin/python benchmarks/race.py --dataset <folder of CIFAR-10> --save fair_race_2cores

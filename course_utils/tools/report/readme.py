@@ -160,6 +160,14 @@ def _fastest_seconds(race: dict, recipe: str, goal: float) -> float:
     return min(medians)
 
 
+def _say_seeds(race: dict) -> str:
+    """How many seeds each length of both recipes had, as a number or as a range."""
+    lengths = [*_list_lengths(race, OURS), *_list_lengths(race, RECORD)]
+    counts = [sum(row["rival"] == rival for row in race["rows"]) for rival in lengths]
+    least, most = min(counts), max(counts)
+    return f"seeds of each: {least}" if least == most else f"seeds of each: {least} to {most}"
+
+
 def _say_seconds(seconds: float) -> str:
     return f"{seconds:,.0f} s" if seconds < math.inf else "not reached"
 
@@ -177,7 +185,7 @@ def format_race(race: dict) -> str:
         "of [lesson 12](notebooks/12_putting_it_together.ipynb) and for a published record, a "
         "speed-run for 94 % on GPUs, each at the fastest of its lengths "
         f"(ours: {lengths}, the record: {record_lengths}). "
-        f"{'; '.join(reached)}. Medians over the seeds; "
+        f"{'; '.join(reached)}. Medians over the seeds ({_say_seeds(race)}); "
         f"`{race['command']}`; {hardware['cpu']}, {hardware['cores']} cores, torch "
         f"{race['versions']['torch']}, commit {race['commit']}."
     )
