@@ -70,6 +70,23 @@ def test_every_image_is_mirrored_in_every_other_epoch():
     assert images[:, :, :4].max() == 0  # the data are left as they were
 
 
+def test_images_are_smaller_in_the_first_half_of_the_epochs_only(tiny_data):
+    small = race.SmallerFirst(tiny_data, seed=0, batch_size=8, epochs=3)
+    usual = race.AlternatingFlip(tiny_data, seed=0, batch_size=8)
+    assert len(small) == len(usual)
+    sides = []
+    for _ in range(3):
+        for (images, targets), (expected, same) in zip(small, usual, strict=True):
+            sides.append(images.shape[-1])
+            assert torch.equal(targets, same)
+            assert images.is_contiguous(memory_format=torch.channels_last)
+            # resizing keeps what is in the image: the mean of its colour changes little
+            error = (images.mean((2, 3)) - expected.mean((2, 3))).abs().max()
+            assert error < 0.05
+    batches = len(usual)
+    assert sides == [24] * batches + [32] * 2 * batches
+
+
 def test_biases_of_norms_have_their_own_learning_rate_and_the_same_decay():
     model = race.make_airbench94(10, (4, 8, 8))
     named = [(name, x) for name, x in model.named_parameters() if x.requires_grad]
