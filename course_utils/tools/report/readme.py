@@ -29,8 +29,8 @@ from course_utils.tools.run.lessons import Lesson, escape_cell
 __all__ = ["format_headlines", "format_race", "format_section", "read_result_sets"]
 
 RACE = "fair_race_2cores.json"  # by benchmarks/race.py
-RECORD = "speedrun"  # how the names of the rival that counts begin, one for each length
-OURS = "scratch"  # how those of our recipe from random weights begin
+RECORD = "speedrun"  # how the names of the rival that counts begin, one for each variant
+OURS = "scratch"  # how those of ours from random weights begin
 NONE_YET = (
     "No results are kept yet: `course run --profile quick --save-results quick_photos_2cores` "
     "measures them."
@@ -143,27 +143,27 @@ def format_headlines(lessons: Sequence[Lesson], sets: Sequence[dict]) -> str:
     return "\n".join([*head, *rows, "", *map(_format_provenance, sets)])
 
 
-def _list_lengths(race: dict, recipe: str) -> list[str]:
-    """The rivals that are this recipe, one for each number of epochs."""
+def _list_variants(race: dict, recipe: str) -> list[str]:
+    """The rivals that are this recipe: one for each number of epochs or width."""
     return [rival for rival in race["rivals"] if rival.startswith(recipe)]
 
 
 def _fastest_seconds(race: dict, recipe: str, goal: float) -> float:
-    """The median over the seeds, of the length of the recipe that reaches ``goal`` first.
+    """The median over the seeds, of the variant of the recipe that reaches ``goal`` first.
 
-    Infinite where most seeds of each length never reach it.
+    Infinite where most seeds of each variant never reach it.
     """
     medians = []
-    for rival in _list_lengths(race, recipe):
+    for rival in _list_variants(race, recipe):
         curves = [row["curve"] for row in race["rows"] if row["rival"] == rival]
         medians.append(statistics.median(seconds_to(goal, curve) for curve in curves))
     return min(medians)
 
 
 def _say_seeds(race: dict) -> str:
-    """How many seeds each length of both recipes had, as a number or as a range."""
-    lengths = [*_list_lengths(race, OURS), *_list_lengths(race, RECORD)]
-    counts = [sum(row["rival"] == rival for row in race["rows"]) for rival in lengths]
+    """How many seeds each variant of both recipes had, as a number or as a range."""
+    variants = [*_list_variants(race, OURS), *_list_variants(race, RECORD)]
+    counts = [sum(row["rival"] == rival for row in race["rows"]) for rival in variants]
     least, most = min(counts), max(counts)
     return f"seeds of each: {least}" if least == most else f"seeds of each: {least} to {most}"
 
@@ -179,12 +179,12 @@ def format_race(race: dict) -> str:
         mine, theirs = (_fastest_seconds(race, recipe, goal) for recipe in (OURS, RECORD))
         reached.append(f"{100 * goal:.0f} %: {_say_seconds(mine)} and {_say_seconds(theirs)}")
     hardware = race["hardware"]
-    lengths, record_lengths = (len(_list_lengths(race, recipe)) for recipe in (OURS, RECORD))
+    variants, record_variants = (len(_list_variants(race, recipe)) for recipe in (OURS, RECORD))
     return (
-        f"A race on {race['dataset']} from random weights, seconds to an accuracy, for the recipe "
-        "of [lesson 12](notebooks/12_putting_it_together.ipynb) and for a published record, a "
-        "speed-run for 94 % on GPUs, each at the fastest of its lengths "
-        f"(ours: {lengths}, the record: {record_lengths}). "
+        f"A race on {race['dataset']} from random weights, seconds to an accuracy, for ours of "
+        "[lesson 12](notebooks/12_putting_it_together.ipynb) and for a published record, a "
+        "speed-run for 94 % on GPUs, each at the fastest of its variants "
+        f"(ours: {variants}, the record: {record_variants}). "
         f"{'; '.join(reached)}. Medians over the seeds ({_say_seeds(race)}); "
         f"`{race['command']}`; {hardware['cpu']}, {hardware['cores']} cores, torch "
         f"{race['versions']['torch']}, commit {race['commit']}."

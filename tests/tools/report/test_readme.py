@@ -138,7 +138,7 @@ def test_the_race_is_told_in_a_sentence_behind_the_table(tmp_path, lesson, resul
     }
     sentence = format_race(race)
     assert "A race on some (folder) from random weights" in sentence
-    assert "each at the fastest of its lengths (ours: 3, the record: 2)." in sentence
+    assert "each at the fastest of its variants (ours: 3, the record: 2)." in sentence
     assert "50 %: 2 s and 30 s; 60 %: 4 s and 100 s; 90 %: 2,000 s and not reached." in sentence
     assert "Medians over the seeds (seeds of each: 1 to 3); `race`; " in sentence
     once = race | {"rows": [row for row in race["rows"] if row["seed"] == 0]}
