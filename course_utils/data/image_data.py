@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from course_utils.config import Config
-from course_utils.data.augment import flip_and_shift
+from course_utils.data.augment import MAX_SHIFT, flip_and_shift
 from course_utils.data.loaders import Augment, BatchDataset
 from course_utils.data.shape_outlines import OUTLINES
 from course_utils.data.shapes import make_shapes
@@ -60,7 +60,9 @@ class ImageData:
     def num_classes(self) -> int:
         return len(self.class_names)
 
-    def train_loader(self, seed: int = 0, batch_size: int | None = None) -> DataLoader:
+    def train_loader(
+        self, seed: int = 0, batch_size: int | None = None, max_shift: int = MAX_SHIFT
+    ) -> DataLoader:
         """Shuffled batches ``(images (B, 3, H, W) float32, targets (B,) int64)``, augmented.
 
         A whole batch at a time is flipped and shifted (`flip_and_shift`), normalised, and laid
@@ -71,8 +73,11 @@ class ImageData:
         Args:
             seed: of the order, and of the augmentations.
             batch_size: B; None: that of these data. Never more than there are images.
+            max_shift: pixels, as in `flip_and_shift`; 0: off. A training of a few epochs sees
+                each image a few times only, so it needs less augmentation.
         """
-        augment = partial(flip_and_shift, generator=torch.Generator().manual_seed(seed))
+        generator = torch.Generator().manual_seed(seed)
+        augment = partial(flip_and_shift, generator=generator, max_shift=max_shift)
         return self._shuffled(augment, seed, batch_size)
 
     def plain_loader(self, seed: int = 0, batch_size: int | None = None) -> DataLoader:

@@ -28,6 +28,7 @@ from course_utils.measure.provenance import (
 )
 from course_utils.measure.timing import Throughput
 from course_utils.models.create import create_model
+from course_utils.training.averaging import GuardAveraging
 from course_utils.training.lit_classifier import (
     BatchTransform,
     LitClassifier,
@@ -190,19 +191,21 @@ def fit(
             ``config.peak_lr``.
         make_schedule: ``(optimizer, total_steps) -> schedule``; None: a constant learning rate.
         trainer: trainer seam, keyword arguments of `lightning.Trainer`. They are copied for every
-            training, callbacks included: the ones that trained are in `Run.callbacks`.
+            training, callbacks included: the ones that trained are in `Run.callbacks`. Until weight
+            averaging begins, the current weights are validated (`GuardAveraging`).
         arm, comparison: names of the run in ``records.jsonl``.
         save: append the run to ``records.jsonl``.
 
     Raises:
         CourseError: a misspelt argument of the trainer; pretrained weights for a factory; no
-            epoch ended in this process.
+            epoch ended in this process; weight averaging that never began.
     """
     seams = {name: value for name, value in locals().items() if name in SEAMS}
     check_options(arm, seams)
     options = {"max_epochs": config.epochs} | _copy_trainer_options(trainer)
     history, throughput = _History(), Throughput()
-    observed = options | {"callbacks": [*options["callbacks"], history, throughput]}
+    watching = [GuardAveraging(), *options["callbacks"], history, throughput]
+    observed = options | {"callbacks": watching}
     with _ONE_AT_A_TIME:
         L.seed_everything(seed, workers=True, verbose=False)
         network = _create(config, data, model, pretrained)

@@ -8,15 +8,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import OneCycleLR
-from torch.utils.data import DataLoader
 
 from course_utils.config import Config
-from course_utils.data.augment import flip_and_shift
 from course_utils.data.image_data import ImageData
-from course_utils.data.loaders import BatchDataset
 from course_utils.models.airbench import whiten_stem
 
-__all__ = ["WhitenStem", "channels_last", "from_scratch", "load_shifted", "rise_and_fall"]
+__all__ = ["WhitenStem", "channels_last", "from_scratch", "rise_and_fall"]
 
 
 def channels_last(model: nn.Module) -> nn.Module:
@@ -48,21 +45,6 @@ def rise_and_fall(
     )
 
 
-def load_shifted(data: ImageData, seed: int, batch_size: int) -> DataLoader:
-    """The data seam: as `ImageData.train_loader`, but with shifts of up to 2 pixels in place of 4.
-
-    A training of a few epochs sees each image a few times only, so it needs less augmentation.
-    """
-    augment = partial(flip_and_shift, generator=torch.Generator().manual_seed(seed), max_shift=2)
-    images = BatchDataset(data.train.images, data.train.targets, data.mean, data.std, augment)
-    return images.loader(
-        min(batch_size, len(data.train)),
-        shuffle=True,
-        drop_last=True,
-        generator=torch.Generator().manual_seed(seed),
-    )
-
-
 class WhitenStem(L.Callback):
     """Trainer seam: `whiten_stem` on the first batch, before the first training step."""
 
@@ -89,7 +71,7 @@ def from_scratch(config: Config, epochs: int, batch_size: int = 512) -> dict[str
     sgd = partial(SGD, lr=learning_rate, momentum=0.85, nesterov=True, weight_decay=1.3e-3)
     return {
         "config": config.replace(model="airbench94_half", epochs=epochs),
-        "make_loader": partial(load_shifted, batch_size=batch_size),
+        "make_loader": partial(ImageData.train_loader, batch_size=batch_size, max_shift=2),
         "model_transform": channels_last,
         "loss": partial(F.cross_entropy, label_smoothing=0.2),
         "make_optimizer": sgd,

@@ -34,11 +34,14 @@ def take_one(seams, slot, default):
 
 
 def merge_trainer_options(seams):
-    merged = {"accelerator": "cpu"}
+    merged = {"accelerator": "cpu", "callbacks": []}
     for name, options in collect(seams, "trainer").items():
-        twice = merged.keys() & options.keys()
+        others = {key: value for key, value in options.items() if key != "callbacks"}
+        twice = merged.keys() & others.keys()
         assert not twice, f"{name} sets {twice} of the trainer, which is set already"
-        merged |= options
+        callbacks = options.get("callbacks", [])
+        merged["callbacks"] += callbacks if isinstance(callbacks, list) else [callbacks]
+        merged |= others
     return merged
 
 
@@ -66,7 +69,8 @@ class Record:
         self.inner_make_optimizer = take_one(seams, "make_optimizer", partial(SGD, lr=PEAK_LR))
         self.batches = {name: [] for name in self.batch_transforms}  # (before, after)
         self.losses = []  # (logits, targets, loss) of each micro-batch
-        self.learning_rates, self.gradients = [], []  # of each step; of the head's bias
+        self.learning_rates = []  # of each step
+        self.gradients, self.biases = [], []  # of the head's bias: before and after each step
         self.forwards = Counter()  # of the watched block, by whether gradients are on
         self.run = fit(
             config,
@@ -103,6 +107,7 @@ class Record:
     def note_step(self, optimizer, *_):
         self.learning_rates.append(optimizer.param_groups[0]["lr"])
         self.gradients.append(self.head_bias.grad.clone())
+        self.biases.append(self.head_bias.detach().clone())
 
     def note_loss(self, logits, targets):
         loss = self.loss(logits, targets)

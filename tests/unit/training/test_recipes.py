@@ -11,7 +11,6 @@ from course_utils.training.fit import fit
 from course_utils.training.recipes import (
     channels_last,
     from_scratch,
-    load_shifted,
     rise_and_fall,
 )
 
@@ -57,11 +56,12 @@ def test_the_first_batch_whitens_the_stem_and_training_leaves_it_so(tiny_config,
     assert trained.stem.conv.bias.abs().max() > 0  # the bias is trained
 
 
-def test_the_loader_shifts_by_two_pixels_at_most_and_flips(tiny_data):
+def test_the_loader_shifts_by_two_pixels_at_most_and_flips(tiny_config, tiny_data):
     columns = np.arange(32, dtype=np.uint8)[None, None, :, None].repeat(200, 0)  # value: its column
     images = Images(np.broadcast_to(columns, (200, 32, 32, 3)).copy(), np.zeros(200, np.int64))
     ramps = replace(tiny_data, train=images, mean=(0.0,) * 3, std=(1.0,) * 3)
-    batch, _ = next(iter(load_shifted(ramps, seed=0, batch_size=500)))
+    loader = from_scratch(tiny_config, epochs=1, batch_size=500)["make_loader"](ramps, seed=0)
+    batch, _ = next(iter(loader))
     assert len(batch) == 200
     seen = (255 * batch[:, 0, 0, 16]).round().int().unique().tolist()
     assert seen == [13, 14, 15, 16, 17, 18]  # 16 and, mirrored, 15: each up to 2 further
