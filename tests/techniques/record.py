@@ -90,6 +90,9 @@ class Record:
             if not torch.equal(tensor, after[name])
         }
 
+    def __deepcopy__(self, memo):
+        return self  # weight averaging copies the module, with the functions that belong to this
+
     @property
     def steps(self):
         """How many optimizer steps there should be."""
