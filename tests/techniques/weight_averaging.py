@@ -1,5 +1,6 @@
 """Weight averaging: a copy of the weights that follows a training without changing it."""
 
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -8,14 +9,18 @@ from lightning.pytorch.callbacks import WeightAveraging
 from timm.utils import ModelEmaV3
 from torch import nn
 from torch.nn.utils import parameters_to_vector
-from torch.optim.swa_utils import get_ema_multi_avg_fn, update_bn
+from torch.optim.swa_utils import update_bn
 
 DECAY = 0.75
 
 
+def mix(average, weights, num_averaged, decay):
+    """The EMA, written so that equal numbers stay as they are: frozen weights do not change."""
+    return average + (1 - decay) * (weights - average)
+
+
 def make_ema(kind=WeightAveraging, decay=DECAY):
-    # By lerp, which leaves equal numbers as they are: frozen weights do not change in it.
-    return {"callbacks": kind(multi_avg_fn=get_ema_multi_avg_fn(decay))}
+    return {"callbacks": kind(avg_fn=partial(mix, decay=decay))}
 
 
 SEAM = {"trainer": make_ema()}
