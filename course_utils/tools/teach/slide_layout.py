@@ -128,9 +128,11 @@ def _split_output(output: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
     lines = str(output.get("text", "")).splitlines(keepends=True)
     if len(lines) <= MAX_CODE_LINES:
         return [output]
-    starts = range(0, len(lines), MAX_CODE_LINES)
+    slides = math.ceil(len(lines) / MAX_CODE_LINES)
+    size = math.ceil(len(lines) / slides)  # equal parts: no slide holds one last line only
+    starts = range(0, len(lines), size)
     return [
-        nbformat.from_dict(output | {"text": "".join(lines[start : start + MAX_CODE_LINES])})
+        nbformat.from_dict(output | {"text": "".join(lines[start : start + size])})
         for start in starts
     ]
 

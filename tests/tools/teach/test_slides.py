@@ -117,6 +117,13 @@ def test_a_long_text_and_a_long_print_are_broken_too():
     assert "".join(printed) == "line\n" * 60
 
 
+def test_no_slide_holds_only_the_last_line_of_a_print():
+    notebook = make(("slide", "## A\none"))
+    notebook.cells.append(make_code(["print()"], "line\n" * 51))
+    outputs = [output for cell in make_slides(notebook).cells for output in cell.get("outputs", [])]
+    assert [output.text.count("\n") for output in outputs] == [17, 17, 17]
+
+
 def test_a_heading_never_has_a_slide_of_its_own():
     entries = [f"* **Trap** {i} " + "a long sentence " * 30 for i in range(5)]
     notebook = make(("slide", "## A\n\n" + "\n".join(entries) + "\n\nIts end."))
