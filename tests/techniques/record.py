@@ -7,6 +7,8 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
+from lightning.pytorch import Callback
+from torch.nn.utils import get_total_norm
 from torch.optim import SGD
 
 from course_utils.data.image_data import ImageData
@@ -70,7 +72,9 @@ class Record:
         self.batches = {name: [] for name in self.batch_transforms}  # (before, after)
         self.losses = []  # (logits, targets, loss) of each micro-batch
         self.learning_rates = []  # of each step
-        self.gradients, self.biases = [], []  # of the head's bias: before and after each step
+        # Of each step: the head's bias afterwards, its complete gradient, the norm of all
+        # gradients together, and the gradient of the bias that the optimizer used.
+        self.biases, self.gradients, self.norms, self.used = [], [], [], []
         self.forwards = Counter()  # of the watched block, by whether gradients are on
         self.run = fit(
             config,
@@ -80,7 +84,7 @@ class Record:
             loss=self.note_loss,
             batch_transform=self.change_batch if self.batch_transforms else None,
             model_transform=self.change_model,
-            trainer=self.trainer,
+            trainer=self.trainer | {"callbacks": [*self.trainer["callbacks"], NoteGradients(self)]},
             make_loader=self.make_loader,
         )
         after = self.run.model.state_dict()
@@ -109,7 +113,7 @@ class Record:
 
     def note_step(self, optimizer, *_):
         self.learning_rates.append(optimizer.param_groups[0]["lr"])
-        self.gradients.append(self.head_bias.grad.clone())
+        self.used.append(self.head_bias.grad.clone())
         self.biases.append(self.head_bias.detach().clone())
 
     def note_loss(self, logits, targets):
@@ -136,6 +140,18 @@ class Record:
         [watched] = [m for n, m in model.named_modules() if n.endswith(WATCHED)]
         watched.register_forward_pre_hook(self.note_forward)
         return model
+
+
+class NoteGradients(Callback):
+    """Notes the complete gradient of each step, before Lightning clips it."""
+
+    def __init__(self, record):
+        self.record = record
+
+    def on_before_optimizer_step(self, trainer, pl_module, optimizer):
+        gradients = [p.grad for p in pl_module.parameters() if p.grad is not None]
+        self.record.gradients.append(self.record.head_bias.grad.clone())
+        self.record.norms.append(get_total_norm(gradients).item())
 
 
 def check_training(record):
