@@ -1,0 +1,224 @@
+"""Checks of the exercises of lesson 14."""
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.optim import SGD, Optimizer
+
+from course_utils.exercises.checking import Faults, checks_exercise, diagnose, fail, require
+from course_utils.exercises.experiment import judge_experiment, run_experiment
+from course_utils.exercises.oracles import Batches
+
+__all__ = [
+    "check_find_largest_batch",
+    "check_find_rate_safely",
+    "check_measure_rates",
+    "check_place_rates",
+]
+
+
+@checks_exercise()
+def check_measure_rates(answer: Callable) -> None:
+    """``answer(config, data) -> (low, high, edge, edge)``: two learning rates, same seeds."""
+    judge_experiment(run_experiment(answer))
+
+
+# ---- ★ The learning rates of a range test.
+
+
+def _place_rates(lowest: float, highest: float, steps: int, parts: int = -1) -> list[float]:
+    """The oracle; ``steps + parts`` factors lie between the first and the last one."""
+    factor = (highest / lowest) ** (1 / max(1, steps + parts))
+    return [lowest * factor**step for step in range(steps)]
+
+
+def _place_linearly(lowest: float, highest: float, steps: int) -> list[float]:
+    return torch.linspace(lowest, highest, steps, dtype=torch.float64).tolist()
+
+
+def _place_after_first(lowest: float, highest: float, steps: int) -> list[float]:
+    factor = (highest / lowest) ** (1 / steps)
+    return [lowest * factor ** (step + 1) for step in range(steps)]
+
+
+RATE_FAULTS: Faults = (
+    ("The last learning rate is too low: between the first and the last one there are steps - 1 "
+     "factors.",
+     partial(_place_rates, parts=0)),
+    ("The learning rates have a constant difference: they need a constant factor.",
+     _place_linearly),
+    ("The first learning rate is too high: it has to be the lowest one.",
+     _place_after_first),
+)  # fmt: skip
+
+
+@checks_exercise(faults=RATE_FAULTS)
+def check_place_rates(answer: Callable) -> None:
+    """``answer(lowest, highest, steps) -> learning rates``."""
+    for lowest, highest, steps in ((1e-4, 1.0, 9), (0.01, 0.5, 2), (1e-6, 10.0, 100), (0.1, 1, 1)):
+        found = answer(lowest, highest, steps)
+        require(
+            isinstance(found, list) and all(isinstance(rate, float) for rate in found),
+            "Return a list of floats: is there a return?",
+        )
+        require(len(found) == steps, f"With {steps} steps it returns {len(found)} learning rates.")
+        diagnose(
+            [math.log(max(rate, 1e-30)) for rate in found],
+            lambda other: [math.log(rate) for rate in other(lowest, highest, steps)],  # noqa: B023
+            _place_rates,
+            RATE_FAULTS,
+            f"From {lowest} to {highest} in {steps} steps, the learning rates are others.",
+        )
+    for lowest, highest in ((0.0, 1.0), (0.1, 0.1), (-1.0, 1.0), (1.0, 0.1)):
+        _require_refusal(answer, lowest, highest)
+
+
+def _require_refusal(answer: Callable, lowest: float, highest: float) -> None:
+    try:
+        answer(lowest, highest, 5)
+    except ValueError:
+        return
+    except Exception as error:
+        fail(f"From {lowest} to {highest} it raises {type(error).__name__}: raise a ValueError.")
+    fail(f"From {lowest} to {highest} it raises nothing: raise a ValueError.")
+
+
+# ---- ★★ The largest batch that fits.
+
+
+@checks_exercise()
+def check_find_largest_batch(answer: Callable) -> None:
+    """``answer(fits, limit) -> size``: doubling, then halving the interval."""
+    for largest, limit in ((37, 512), (64, 512), (1, 512), (0, 512), (900, 700), (700, 700)):
+        asked: list[int] = []
+
+        def fits(size: int) -> bool:
+            asked.append(size)  # noqa: B023
+            require(len(asked) < 1000, "It does not end: does the interval get smaller?")  # noqa: B023
+            return size <= largest  # noqa: B023
+
+        found = answer(fits, limit)
+        right = min(largest, limit)
+        case = f"With {largest} images that fit and a limit of {limit}"
+        require(found is not None, "Return a number: is there a return on every path?")
+        require(found <= limit, f"{case} it returns {found}: that is above the limit.")
+        require(found == right, f"{case} it returns {found}, not {right}.")
+        require(
+            all(isinstance(size, int) and size >= 1 for size in asked),
+            f"{case} it asks for sizes that are no whole numbers from 1.",
+        )
+        require(max(asked) <= limit, f"{case} it asks for {max(asked)}: that is above the limit.")
+        highest = max(2, 2 * right)
+        require(
+            max(asked) <= highest,
+            f"{case} it asks for {max(asked)} images, more than twice the answer: double from 1.",
+        )
+        most = 2 * math.ceil(math.log2(limit)) + 2
+        require(
+            len(asked) <= most,
+            f"{case} it asks {len(asked)} times, more than {most}: halve the interval.",
+        )
+
+
+# ---- ★★★ Finding the bugs.
+
+
+def _find_rate(
+    model: nn.Module,
+    optimizer: Optimizer,
+    batches: Batches,
+    learning_rates: Sequence[float],
+    beta: float = 0.9,
+    groups: slice = slice(None),
+    copies: bool = True,
+    restores_model: bool = True,
+    restores_optimizer: bool = True,
+    corrects: bool = True,
+    divisor: float = 10.0,
+) -> float:
+    """A right answer, unless an argument plants a fault."""
+    before = model.state_dict(), optimizer.state_dict()
+    if copies:
+        before = copy.deepcopy(before)
+    optimizer_before = copy.deepcopy(optimizer.state_dict())
+    average, smoothed = 0.0, []
+    for learning_rate, (inputs, targets) in zip(learning_rates, batches, strict=True):
+        for group in optimizer.param_groups[groups]:
+            group["lr"] = learning_rate
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(inputs), targets)
+        loss.backward()
+        optimizer.step()
+        average = beta * average + (1 - beta) * loss.item()
+        smoothed.append(average / (1 - beta ** (len(smoothed) + 1) if corrects else 1))
+    if restores_model:
+        model.load_state_dict(before[0])
+    if restores_optimizer:
+        optimizer.load_state_dict(optimizer_before)
+    return learning_rates[smoothed.index(min(smoothed))] / divisor
+
+
+VALUE_FAULTS: Faults = (
+    ("The average begins at 0 and is not corrected: its first values are too low.",
+     partial(_find_rate, corrects=False)),
+    ("Only the first parameter group gets the learning rate.",
+     partial(_find_rate, groups=slice(1))),
+    ("That is the learning rate of the lowest loss: take a tenth of it.",
+     partial(_find_rate, divisor=1.0)),
+)  # fmt: skip
+STATE_FAULTS: Faults = (
+    ("The network is not as before: state_dict() is no copy.",
+     partial(_find_rate, copies=False)),
+    ("The network is not as before: state_dict() is no copy.",
+     partial(_find_rate, restores_model=False)),
+)  # fmt: skip
+OPTIMIZER_FAULTS: Faults = (
+    ("The optimizer is not as before: save and load its state, too.",
+     partial(_find_rate, restores_optimizer=False)),
+)  # fmt: skip
+
+RATES = [1e-3 * 1.35**step for step in range(30)]
+
+
+def _run_finder(answer: Callable, seed: int) -> tuple[float, Tensor, Tensor]:
+    """The learning rate, the network's state and the optimizer's state and learning rates."""
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+    inputs = torch.randn(31, 16, 6)
+    batches = [(x, x[:, :3].argmax(dim=1)) for x in inputs]
+    groups = [{"params": list(model[0].parameters())}, {"params": list(model[1:].parameters())}]
+    groups[1]["lr"] = 0.02  # type: ignore[assignment]
+    optimizer = SGD(groups, lr=0.01, momentum=0.9)
+    F.cross_entropy(model(batches[0][0]), batches[0][1]).backward()
+    optimizer.step()  # now there is momentum
+    found = answer(model, optimizer, batches[1:], RATES)
+    state = torch.cat([tensor.detach().flatten() for tensor in model.state_dict().values()])
+    momentum = [optimizer.state[p]["momentum_buffer"].flatten() for p in model.parameters()]
+    rates = torch.tensor([group["lr"] for group in optimizer.param_groups])
+    return found, state, torch.cat([rates, *momentum])
+
+
+@checks_exercise(faults=[*VALUE_FAULTS, *STATE_FAULTS, *OPTIMIZER_FAULTS])
+def check_find_rate_safely(answer: Callable) -> None:
+    """``answer(model, optimizer, batches, learning_rates) -> learning rate``."""
+    for seed in (0, 1):
+        found = _run_finder(answer, seed)
+        require(isinstance(found[0], float), "Return a number: is there a return?")
+        parts = (
+            (VALUE_FAULTS, "The learning rate is not a tenth of that with the lowest loss."),
+            (STATE_FAULTS, "The network is not as before."),
+            (OPTIMIZER_FAULTS, "The optimizer is not as before."),
+        )
+        for number, (faults, otherwise) in enumerate(parts):
+            diagnose(
+                found[number],
+                lambda other: _run_finder(other, seed)[number],  # noqa: B023
+                _find_rate,
+                faults,
+                otherwise,
+            )

@@ -1,0 +1,248 @@
+"""Finders: a range test before the training; nothing of it stays in the training."""
+
+import copy
+
+import torch
+import torch.nn.functional as F
+from lightning.pytorch.tuner import Tuner
+from torch import nn
+from torch.optim import SGD
+
+from course_utils.training import quiet_trainer
+
+NOT_COMBINED = "it runs before a training, and is no part of one"
+
+
+# The lesson's recipe cards: each gets the names that the card defined.
+def find_by_hand(net, batches, lowest, highest, beta=0.9):
+    """A tenth of the learning rate with the lowest smoothed loss, from all of the losses."""
+    net = copy.deepcopy(net)
+    optimizer, losses = SGD(net.parameters(), lr=1.0, momentum=0.9), []
+    rates = torch.logspace(0, 1, len(batches), base=highest / lowest, dtype=torch.float64) * lowest
+    for rate, (inputs, targets) in zip(rates.tolist(), batches, strict=True):
+        optimizer.param_groups[0]["lr"] = rate
+        optimizer.zero_grad()
+        loss = F.cross_entropy(net(inputs), targets)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    smoothed = []
+    for count in range(1, len(losses) + 1):
+        weights = [beta ** (count - 1 - place) for place in range(count)]
+        total = sum(w * loss for w, loss in zip(weights, losses[:count], strict=True))
+        smoothed.append(total / sum(weights))
+    return rates[smoothed.index(min(smoothed))].item() / 10
+
+
+def check_pytorch_card(card):
+    """It reads a tenth of the lowest smoothed loss, and leaves the network as it was."""
+    torch.manual_seed(0)
+    net = nn.Linear(3, 2)
+    torch.testing.assert_close(card["net"].weight, net.weight)
+    expected = find_by_hand(net, card["batches"], lowest=1e-5, highest=1.0)
+    torch.testing.assert_close(card["lr"], expected)
+    other = card["find_learning_rate"](
+        net, lambda p: SGD(p, lr=1.0, momentum=0.9), card["batches"], lowest=1e-3, highest=0.1
+    )
+    torch.testing.assert_close(other, find_by_hand(net, card["batches"], 1e-3, 0.1))
+
+
+def check_lightning_card(card):
+    """The field holds a tenth of the learning rate with the lowest loss; the weights stay."""
+    finder = card["finder"]
+    losses = torch.tensor(finder.results["loss"])
+    lowest = 10 + int(losses[10:].argmin())
+    assert card["lit_net"].hparams.lr == finder.results["lr"][lowest] / 10
+    torch.manual_seed(0)
+    torch.testing.assert_close(card["lit_net"].model.weight, nn.Linear(3, 2).weight)
+    again = Tuner(quiet_trainer(max_epochs=1)).lr_find(
+        card["lit_net"], datamodule=card["LitData"](), min_lr=1e-5, max_lr=1.0, update_attr=False
+    )
+    torch.testing.assert_close(torch.tensor(again.results["loss"]), losses)
+    assert len(losses) == 100
+
+
+# Planted answers of the lesson's exercises.
+MEASURE = """
+from functools import partial
+from torch.optim import SGD, AdamW
+from course_utils.training import compare, fit, warmup_cosine
+
+def measure_rates(config, data):
+    variants = {{
+        name: {{"pretrained": True, "make_optimizer": partial({optimizer}, lr=lr)}}
+        for name, lr in (("one", 0.01), ("other", 0.03))
+    }}
+    measured = compare(config, data, variants, seeds={seeds}, name="mine")
+    found = measured.difference("other")
+    one, other = measured.values("one"), measured.values("other")
+    return {value}
+"""
+RIGHT_MEASURE = {
+    "optimizer": "SGD",
+    "seeds": "(3, 4, 5)",
+    "value": "list(one), list(other), float(found.low), float(found.high)",
+}
+PLACE = """
+import math
+import numpy as np
+
+def place_rates(lowest, highest, steps):
+    {guard}
+    {body}
+"""
+RIGHT_PLACE = {
+    "guard": "if not 0 < lowest < highest: raise ValueError('no')",
+    "body": "return np.geomspace(lowest, highest, steps).tolist()",
+}
+LARGEST = """
+def find_largest_batch(fits, limit):
+    {body}
+"""
+DOUBLING = """low, high = 0, 1
+    while high <= limit and fits(high):
+        low, high = high, 2 * high
+    high = min(high, limit + 1)
+    while {condition}:
+        middle = {middle}
+        if fits(middle):
+            low = middle
+        else:
+            high = {lower}
+    return {value}"""
+RIGHT_DOUBLING = {
+    "condition": "high - low > 1",
+    "middle": "(low + high) // 2",
+    "lower": "middle",
+    "value": "low",
+}
+FIND = """
+import copy
+import torch
+import torch.nn.functional as F
+
+def find_rate_safely(model, optimizer, batches, learning_rates, beta=0.9):
+    before = {before}
+    optimizer_before = copy.deepcopy(optimizer.state_dict())
+    average, smoothed = 0.0, []
+    for learning_rate, (inputs, targets) in zip(learning_rates, batches):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(inputs), targets)
+        loss.backward()
+        for group in {groups}:
+            group["lr"] = learning_rate
+        optimizer.step()
+        average = beta * average + (1 - beta) * loss.item()
+        smoothed.append(average / {correction})
+    model.load_state_dict(before)
+    {restore}
+    return {value}
+"""
+RIGHT_FIND = {
+    "before": "copy.deepcopy(model.state_dict())",
+    "groups": "optimizer.param_groups",
+    "correction": "(1 - beta ** (len(smoothed) + 1))",
+    "restore": "optimizer.load_state_dict(optimizer_before)",
+    "value": "learning_rates[smoothed.index(min(smoothed))] / 10",
+}
+FIND_ON_COPIES = """
+import copy
+import torch.nn.functional as F
+
+def find_rate_safely(model, optimizer, batches, learning_rates, beta=0.9):
+    model, optimizer = copy.deepcopy((model, optimizer))
+    total, weight, best = 0.0, 0.0, None
+    for learning_rate, (inputs, targets) in zip(learning_rates, batches):
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(inputs), targets)
+        loss.backward()
+        optimizer.step()
+        total, weight = beta * total + loss.item(), beta * weight + 1
+        if best is None or total / weight < best[0]:
+            best = total / weight, learning_rate
+    return best[1] / 10
+"""
+
+
+def _measure(**changed: str) -> str:
+    return MEASURE.format(**RIGHT_MEASURE | changed)
+
+
+def _place(**changed: str) -> str:
+    return PLACE.format(**RIGHT_PLACE | changed)
+
+
+def _largest(body: str = "", **changed: str) -> str:
+    return LARGEST.format(body=body or DOUBLING.format(**RIGHT_DOUBLING | changed))
+
+
+def _find(**changed: str) -> str:
+    return FIND.format(**RIGHT_FIND | changed)
+
+
+WRONG_ANSWERS = {
+    "measure_rates": [
+        (_measure(seeds="(0, 1)"), "With 2 paired seeds the interval says little"),
+        (_measure(value="one, other, found.high, found.low"), "The edges are swapped"),
+        (_measure(value="one, other, -found.high, -found.low"), "The sign is turned round"),
+        (_measure(value="found"), "Return four things"),
+    ],
+    "place_rates": [
+        (_place(body="return [lowest * (highest / lowest) ** (i / steps) for i in range(steps)]"),
+         "The last learning rate is too low"),
+        (_place(body="return np.linspace(lowest, highest, steps).tolist()"),
+         "constant difference"),
+        (_place(body="return [lowest * (highest / lowest) ** ((i + 1) / steps) "
+                     "for i in range(steps)]"),
+         "The first learning rate is too high"),
+        (_place(body="return np.geomspace(lowest, highest, steps)"), "Return a list of floats"),
+        (_place(body="return np.geomspace(lowest, highest, steps + 1).tolist()"), "it returns 10"),
+        (_place(guard="pass", body="return np.geomspace(max(lowest, 1e-9), highest, steps)"
+                                   ".tolist()"),
+         "it raises nothing"),
+        (_place(guard="assert 0 < lowest < highest"), "raises AssertionError"),
+    ],
+    "find_largest_batch": [
+        (_largest("size = 1\n    while fits(2 * size): size *= 2\n    return size"),
+         "it returns 32, not 37"),
+        (_largest("size = 0\n    while size < limit and fits(size + 1): size += 1\n"
+                  "    return size"),
+         "it asks 38 times"),
+        (_largest("low, high = 0, limit + 1\n    while high - low > 1:\n"
+                  "        middle = (low + high) // 2\n"
+                  "        low, high = (middle, high) if fits(middle) else (low, middle)\n"
+                  "    return low"),
+         "more than twice the answer"),
+        (_largest(value="high"), "it returns 38, not 37"),
+        (_largest(value="max(1, low)"), "it returns 1, not 0"),
+        (_largest(condition="low < high"), "It does not end"),
+    ],
+    "find_rate_safely": [
+        (_find(before="model.state_dict()"), "state_dict() is no copy"),
+        (_find(groups="optimizer.param_groups[:1]"), "Only the first parameter group"),
+        (_find(correction="1"), "is not corrected"),
+        (_find(restore="pass"), "The optimizer is not as before"),
+        (_find(value="learning_rates[smoothed.index(min(smoothed))]"), "take a tenth of it"),
+        (_find(before="model.state_dict()", groups="optimizer.param_groups[:1]", correction="1",
+               restore="pass"),
+         "is not corrected"),
+    ],
+}  # fmt: skip
+
+OTHER_RIGHT_ANSWERS = {
+    "measure_rates": [_measure(), _measure(optimizer="AdamW", seeds="range(4)")],
+    "place_rates": [
+        _place(),
+        _place(
+            body="step = math.log(highest / lowest) / max(1, steps - 1)\n    "
+            "return [lowest * math.exp(step * i) for i in range(steps)]"
+        ),
+    ],
+    "find_largest_batch": [
+        _largest(),
+        _largest(condition="low + 1 < high", middle="low + (high - low) // 2"),
+    ],
+    "find_rate_safely": [_find(), FIND_ON_COPIES],
+}
