@@ -3,15 +3,17 @@
 1,000 photographs, 4 epochs with a cosine to zero, pretrained and from scratch, SGD and AdamW.
 First, a sweep of six learning rates at a seed that is not reported. Then, at each of six other
 seeds, a range test with the batches and the first weights of that seed, read in three ways, and
-one training at each reading and at the learning rate of the sweep.
+one training at each reading and at the learning rate of the sweep. Last, cyclical learning rates
+whose mean is that of the sweep.
 
-Each range test and each training is kept in ``build`` when it has ended. A second call goes on from there.
-With two threads, about nine minutes on two cores on which nothing else runs:
+Each range test and each training is kept in ``build`` when it has ended. A second call goes on
+from there. With two threads, about twelve minutes on two cores on which nothing else runs:
 
     .venv/bin/python benchmarks/finders.py --save finders_2cores
 """
 
 import itertools
+import math
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -21,7 +23,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 import typer
-from torch.optim import SGD, AdamW
+from torch.optim import SGD, AdamW, Optimizer
+from torch.optim.lr_scheduler import LambdaLR
 
 from course_utils.config import Config, load_config
 from course_utils.data.image_data import ImageData, load_data
@@ -44,6 +47,15 @@ SWEPT = {
     "AdamW": (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03),
 }
 STARTS = ("pretrained", "from scratch")
+# Shapes of a cyclical learning rate, x from 0 to 1 over a cycle; the mean of each is 0.5.
+SHAPES = {
+    "constant": lambda x: 0.5,
+    "triangular": lambda x: 1 - abs(2 * x - 1),
+    "Hann": lambda x: math.sin(math.pi * x) ** 2,
+    "Welch": lambda x: 0.75 * (1 - (2 * x - 1) ** 2),
+    "one fall": lambda x: (1 + math.cos(math.pi * x)) / 2,  # of a cosine, in a single cycle
+}
+CYCLES = 2
 READINGS = ("steepest slope", "a tenth of the lowest", "Lightning's suggestion")
 SEEDS = range(6)
 
@@ -111,28 +123,52 @@ def run_range_test(job: dict, config: Config, data: ImageData) -> dict:
     return job | {"read": read_learning_rates(*find_losses(**job, config=config, data=data))}
 
 
+def choose_best(sweep: list[dict]) -> dict[tuple[str, str], float]:
+    """``(start, optimizer)`` to the learning rate with the highest accuracy."""
+    by_accuracy = sorted(sweep, key=lambda row: row["accuracy"])
+    return {(row["start"], row["optimizer"]): row["lr"] for row in by_accuracy}
+
+
 def list_trainings(sweep: list[dict], range_tests: list[dict]) -> Iterator[dict]:
     """At each seed: the sweep's most accurate learning rate, and the three readings."""
-    best: dict[tuple[str, str], dict] = {}
-    for row in sweep:
-        of = row["start"], row["optimizer"]
-        best[of] = max(row, best.get(of, row), key=lambda one: one["accuracy"])
+    best = choose_best(sweep)
     for found in range_tests:
         job = {name: found[name] for name in ("start", "optimizer", "seed")}
-        chosen = {"sweep": best[job["start"], job["optimizer"]]["lr"]} | found["read"]
+        chosen = {"sweep": best[job["start"], job["optimizer"]]} | found["read"]
         for reading, lr in chosen.items():
             yield job | {"reading": reading, "lr": lr}
 
 
+def list_cycles(sweep: list[dict]) -> Iterator[dict]:
+    """Pretrained, each shape with the sweep's learning rate as its mean."""
+    best = choose_best(sweep)
+    for seed, optimizer, shape in itertools.product(SEEDS, OPTIMIZERS, SHAPES):
+        job = {"start": "pretrained", "optimizer": optimizer, "shape": shape}
+        yield job | {"seed": seed, "lr": best["pretrained", optimizer]}
+
+
+def make_cyclic(
+    shape: str, optimizer: Optimizer, total_steps: int, low: float = 0.1, high: float = 1.9
+) -> LambdaLR:
+    """The shape between ``low`` and ``high``, multiples of the optimizer's learning rate."""
+    cycles = 1 if shape == "one fall" else CYCLES
+
+    def factor(step: int) -> float:
+        return low + (high - low) * SHAPES[shape](cycles * step / total_steps % 1.0)
+
+    return LambdaLR(optimizer, factor)
+
+
 def train(job: dict, config: Config, data: ImageData) -> dict:
     """The job with the accuracy of its last weights, in [0, 1]."""
+    shape = job.get("shape")
     run = fit(
         config,
         data,
         seed=job["seed"],
         pretrained=job["start"] == "pretrained",
         make_optimizer=partial(OPTIMIZERS[job["optimizer"]], lr=job["lr"]),
-        make_schedule=warmup_cosine,
+        make_schedule=partial(make_cyclic, shape) if shape else warmup_cosine,
         trainer={"check_val_every_n_epoch": EPOCHS},
         save=False,
     )
@@ -148,6 +184,7 @@ def main(save: Annotated[str, typer.Option(help="name of a file in data/results"
     sweep = run_missing(list_sweep(), partial(train, **fixed), DONE)
     range_tests = run_missing(list_range_tests(), partial(run_range_test, **fixed), RANGE_TESTS)
     rows = run_missing(list_trainings(sweep, range_tests), partial(train, **fixed), DONE)
+    cycles = run_missing(list_cycles(sweep), partial(train, **fixed), DONE)
     if save:
         keep(
             save,
@@ -159,6 +196,7 @@ def main(save: Annotated[str, typer.Option(help="name of a file in data/results"
             range_steps=RANGE_STEPS,
             sweep_seed=SWEEP_SEED,
             rows=sweep + rows,
+            cycles=cycles,
         )
 
 
