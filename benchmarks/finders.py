@@ -39,6 +39,7 @@ DONE = Path("build") / "finders.jsonl"
 RANGE_TESTS = Path("build") / "finders_range_tests.jsonl"
 EPOCHS = 4
 RANGE_STEPS = 60
+SKIPPED = 10  # steps that no reading looks at: their average is of a few losses only
 SWEEP_SEED = 100
 OPTIMIZERS = {"SGD": partial(SGD, momentum=0.9), "AdamW": AdamW}
 RANGES = {"SGD": (1e-4, 1.0), "AdamW": (1e-5, 0.1)}  # of the range test
@@ -68,7 +69,8 @@ def find_losses(
     torch.manual_seed(seed)
     model = create_model(config.model, data.num_classes, pretrained=start == "pretrained").train()
     steps = OPTIMIZERS[optimizer](model.parameters(), lr=learning_rates[0])
-    batches = itertools.chain.from_iterable(data.train_loader() for _ in itertools.count())
+    loader = data.train_loader(seed)  # each epoch has its own order and augmentations
+    batches = itertools.chain.from_iterable(loader for _ in itertools.count())
     losses: list[float] = []
     for learning_rate, (images, targets) in zip(learning_rates, batches, strict=False):
         steps.param_groups[0]["lr"] = learning_rate
@@ -95,12 +97,13 @@ def read_learning_rates(learning_rates: np.ndarray, losses: np.ndarray) -> dict[
     """The three readings, as in the lesson. Lightning's formulas are those of its 2.6.6."""
     count = 1 + np.arange(len(losses))
     smoothed = average(losses, 0.9) / (1 - 0.9**count)
+    lowest = SKIPPED + smoothed[SKIPPED:].argmin()
+    slopes = np.gradient(smoothed, np.log(learning_rates))[SKIPPED : lowest + 1]
     as_lightning = (average(losses, 0.98) / (1 - 0.98 ** (count + 1)))[10:-1]
-    slopes = np.gradient(smoothed, np.log(learning_rates))
     lightnings = np.gradient(as_lightning, learning_rates[10:-1])
     values = (
-        learning_rates[slopes.argmin()],
-        learning_rates[smoothed.argmin()] / 10,
+        learning_rates[SKIPPED + slopes.argmin()],
+        learning_rates[lowest] / 10,
         learning_rates[10:-1][lightnings.argmin()],
     )
     return dict(zip(READINGS, map(float, values), strict=True))
