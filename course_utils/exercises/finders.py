@@ -146,7 +146,8 @@ def _find_rate(
     if copies:
         before = copy.deepcopy(before)
     optimizer_before = copy.deepcopy(optimizer.state_dict())
-    average, smoothed = 0.0, []
+    average = 0.0
+    smoothed: list[float] = []
     for learning_rate, (inputs, targets) in zip(learning_rates, batches, strict=True):
         for group in optimizer.param_groups[groups]:
             group["lr"] = learning_rate
