@@ -8,7 +8,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.optim import SGD, Optimizer
+from torch.optim import SGD, AdamW, Optimizer
 
 from course_utils.exercises.checking import Faults, checks_exercise, diagnose, fail, require
 from course_utils.exercises.experiment import judge_experiment, run_experiment
@@ -60,32 +60,47 @@ RATE_FAULTS: Faults = (
 @checks_exercise(faults=RATE_FAULTS)
 def check_place_rates(answer: Callable) -> None:
     """``answer(lowest, highest, steps) -> learning rates``."""
-    for lowest, highest, steps in ((1e-4, 1.0, 9), (0.01, 0.5, 2), (1e-6, 10.0, 100), (0.1, 1, 1)):
-        found = answer(lowest, highest, steps)
-        require(
-            isinstance(found, list) and all(isinstance(rate, float) for rate in found),
-            "Return a list of floats: is there a return?",
-        )
+    for lowest, highest, steps in (
+        (1e-4, 1.0, 9),
+        (0.01, 0.5, 2),
+        (1e-6, 10.0, 100),
+        (0.1, 1.0, 1),
+    ):
+        try:
+            found = answer(lowest, highest, steps)
+        except (ArithmeticError, ValueError) as error:
+            fail(f"With {steps} steps it stopped with {type(error).__name__}: {error}")
+        require(found is not None, "Return a list of floats: is there a return on every path?")
+        kind = type(found).__name__
+        require(isinstance(found, list), f"Return a list of floats, not {kind}.")
+        require(all(isinstance(rate, float) for rate in found), "Return a list of floats: .item().")
         require(len(found) == steps, f"With {steps} steps it returns {len(found)} learning rates.")
         diagnose(
             [math.log(max(rate, 1e-30)) for rate in found],
             lambda other: [math.log(rate) for rate in other(lowest, highest, steps)],  # noqa: B023
             _place_rates,
             RATE_FAULTS,
-            f"From {lowest} to {highest} in {steps} steps, the learning rates are others.",
+            f"From {lowest} to {highest} in {steps} steps they begin with "
+            f"{_show(_place_rates(lowest, highest, steps))}, not {_show(found)}.",
         )
     for lowest, highest in ((0.0, 1.0), (0.1, 0.1), (-1.0, 1.0), (1.0, 0.1)):
-        _require_refusal(answer, lowest, highest)
+        for steps in (5, 1):
+            _require_refusal(answer, lowest, highest, steps)
 
 
-def _require_refusal(answer: Callable, lowest: float, highest: float) -> None:
+def _show(rates: Sequence[float]) -> str:
+    return ", ".join(f"{rate:.3g}" for rate in rates[:3])
+
+
+def _require_refusal(answer: Callable, lowest: float, highest: float, steps: int) -> None:
+    case = f"From {lowest} to {highest} in {steps} step{'s' if steps > 1 else ''}"
     try:
-        answer(lowest, highest, 5)
+        answer(lowest, highest, steps)
     except ValueError:
         return
     except Exception as error:
-        fail(f"From {lowest} to {highest} it raises {type(error).__name__}: raise a ValueError.")
-    fail(f"From {lowest} to {highest} it raises nothing: raise a ValueError.")
+        fail(f"{case} it raises {type(error).__name__}: raise a ValueError.")
+    fail(f"{case} it raises nothing: raise a ValueError.")
 
 
 # ---- ★★ The largest batch that fits.
@@ -94,12 +109,15 @@ def _require_refusal(answer: Callable, lowest: float, highest: float) -> None:
 @checks_exercise()
 def check_find_largest_batch(answer: Callable) -> None:
     """``answer(fits, limit) -> size``: doubling, then halving the interval."""
-    for largest, limit in ((37, 512), (64, 512), (1, 512), (0, 512), (900, 700), (700, 700)):
+    cases = [(37, 512), (64, 512), (1, 512), (0, 512), (900, 700), (700, 700), (600, 700)]
+    cases += [(largest, limit) for limit in (1, 7, 8, 9) for largest in range(limit + 2)]
+    for largest, limit in cases:
         asked: list[int] = []
 
         def fits(size: int) -> bool:
             asked.append(size)  # noqa: B023
-            require(len(asked) < 1000, "It does not end: does the interval get smaller?")  # noqa: B023
+            again = f"It does not end: it asks for {size} again and again."
+            require(len(asked) < 1000, again)  # noqa: B023
             return size <= largest  # noqa: B023
 
         found = answer(fits, limit)
@@ -108,6 +126,7 @@ def check_find_largest_batch(answer: Callable) -> None:
         require(found is not None, "Return a number: is there a return on every path?")
         require(found <= limit, f"{case} it returns {found}: that is above the limit.")
         require(found == right, f"{case} it returns {found}, not {right}.")
+        require(asked, f"{case} it asks for no size.")
         require(
             all(isinstance(size, int) and size >= 1 for size in asked),
             f"{case} it asks for sizes that are no whole numbers from 1.",
@@ -171,6 +190,10 @@ VALUE_FAULTS: Faults = (
      partial(_find_rate, groups=slice(1))),
     ("That is the learning rate of the lowest loss: take a tenth of it.",
      partial(_find_rate, divisor=1.0)),
+    ("The average is not corrected, and only the first parameter group gets the learning rate.",
+     partial(_find_rate, corrects=False, groups=slice(1))),
+    ("The network does not learn during the test: it has to be restored after the last step.",
+     lambda model, *others: _find_rate(copy.deepcopy(model), *others)),
 )  # fmt: skip
 STATE_FAULTS: Faults = (
     ("The network is not as before: state_dict() is no copy.",
@@ -186,39 +209,62 @@ OPTIMIZER_FAULTS: Faults = (
 RATES = [1e-3 * 1.35**step for step in range(30)]
 
 
-def _run_finder(answer: Callable, seed: int) -> tuple[float, Tensor, Tensor]:
-    """The learning rate, the network's state and the optimizer's state and learning rates."""
+# Each: the seed, beta, and the optimizer.
+RUNS: tuple[tuple[int, float, Callable], ...] = (
+    (0, 0.9, partial(SGD, momentum=0.9)),
+    (1, 0.9, partial(SGD, momentum=0.9)),
+    (4, 0.9, partial(SGD, momentum=0.9)),
+    (6, 0.5, AdamW),
+)
+
+
+def _run_finder(
+    answer: Callable, seed: int, beta: float, make_optimizer: Callable
+) -> tuple[float, Tensor, Tensor, Tensor]:
+    """The learning rate, the network's state, the optimizer's state, its learning rates."""
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
     inputs = torch.randn(31, 16, 6)
     batches = [(x, x[:, :3].argmax(dim=1)) for x in inputs]
     groups = [{"params": list(model[0].parameters())}, {"params": list(model[1:].parameters())}]
     groups[1]["lr"] = 0.02  # type: ignore[assignment]
-    optimizer = SGD(groups, lr=0.01, momentum=0.9)
+    optimizer = make_optimizer(groups, lr=0.01)
     F.cross_entropy(model(batches[0][0]), batches[0][1]).backward()
     optimizer.step()  # now there is momentum
-    found = answer(model, optimizer, batches[1:], RATES)
+    found = answer(model, optimizer, batches[1:], RATES, beta)
+    require(isinstance(found, float), "Return a number: is there a return?")
+    require(model.training, "The network is left in eval mode.")
     state = torch.cat([tensor.detach().flatten() for tensor in model.state_dict().values()])
-    momentum = [optimizer.state[p]["momentum_buffer"].flatten() for p in model.parameters()]
+    moments = [t.flatten() for p in model.parameters() for t in optimizer.state[p].values()]
     rates = torch.tensor([group["lr"] for group in optimizer.param_groups])
-    return found, state, torch.cat([rates, *momentum])
+    return found, state, torch.cat([torch.zeros(1), *moments]), rates
 
 
 @checks_exercise(faults=[*VALUE_FAULTS, *STATE_FAULTS, *OPTIMIZER_FAULTS])
 def check_find_rate_safely(answer: Callable) -> None:
     """``answer(model, optimizer, batches, learning_rates) -> learning rate``."""
-    for seed in (0, 1):
-        found = _run_finder(answer, seed)
-        require(isinstance(found[0], float), "Return a number: is there a return?")
-        parts = (
-            (VALUE_FAULTS, "The learning rate is not a tenth of that with the lowest loss."),
-            (STATE_FAULTS, "The network is not as before."),
-            (OPTIMIZER_FAULTS, "The optimizer is not as before."),
-        )
-        for number, (faults, otherwise) in enumerate(parts):
+    found = [_run_finder(answer, *run) for run in RUNS]
+    # A fault has to give the same learning rate in all runs: in one run others may give it, too.
+    diagnose(
+        [run[0] for run in found],
+        lambda other: [_run_finder(other, *run)[0] for run in RUNS],
+        _find_rate,
+        VALUE_FAULTS,
+        "The learning rate is not a tenth of that with the lowest loss.",
+    )
+    parts = (
+        (STATE_FAULTS, "The network is not as before: weights, and BatchNorm's statistics."),
+        (
+            OPTIMIZER_FAULTS,
+            "The optimizer's moments are not as before: copy and load its state.",
+        ),
+        ((), "The learning rates of the groups are not as before."),
+    )
+    for number, (faults, otherwise) in enumerate(parts, start=1):
+        for run, mine in zip(RUNS, found, strict=True):
             diagnose(
-                found[number],
-                lambda other: _run_finder(other, seed)[number],  # noqa: B023
+                mine[number],
+                lambda other: _run_finder(other, *run)[number],  # noqa: B023
                 _find_rate,
                 faults,
                 otherwise,

@@ -43,6 +43,7 @@ def _make_states(count: int) -> list[State]:
         state = {name: tensor.clone() for name, tensor in network.state_dict().items()}
         state["1.running_var"] = 1 + torch.rand(3)
         state["1.num_batches_tracked"] = torch.tensor(5 + 2 * number * number)
+        state["mask"] = torch.tensor([number % 2 == 0])  # no counter, and no int64
         state["half"] = (40_000 + 1000 * torch.randn(3)).half()
         states.append(state)
     return states
@@ -66,9 +67,10 @@ def _average_states(
 
 
 def _average_integers_too(states: Sequence[State]) -> State:
-    averaged = _average_states(states)
-    name = "1.num_batches_tracked"
-    averaged[name] = torch.stack([state[name].double() for state in states]).mean(dim=0).long()
+    averaged = {}
+    for name, tensor in states[-1].items():
+        parts = torch.stack([state[name].double() for state in states])
+        averaged[name] = parts.mean(dim=0).to(tensor.dtype)
     return averaged
 
 
@@ -137,18 +139,24 @@ def check_average_checkpoints(answer: Callable) -> None:
                 isinstance(found[name], Tensor) and found[name].dtype == tensor.dtype,
                 f"{name} has to stay a tensor of {tensor.dtype}.",
             )
-        unchanged = all(
-            torch.equal(one[name], other[name])
+        unchanged = len(given) == len(states) and all(
+            one.keys() == other.keys() and all(torch.equal(one[n], other[n]) for n in other)
             for one, other in zip(given, states, strict=True)
-            for name in one
         )
         require(unchanged, "The given state_dicts are changed: average into new tensors.")
+        right = _average_states(states)
+        wrong = [
+            name
+            for name, tensor in right.items()
+            if found[name].shape != tensor.shape
+            or not torch.allclose(found[name].double(), tensor.double(), rtol=1e-4)
+        ]
         diagnose(
             _flatten_state(found),
             lambda other: _flatten_state(other(states)),  # noqa: B023
             _average_states,
             CHECKPOINT_FAULTS,
-            "The tensors are not the mean over the checkpoints.",
+            f"Not the mean over the checkpoints, or not that of the last: {', '.join(wrong)}.",
             case="" if count > 1 else "With one checkpoint:",
         )
         shared = any(found[n].data_ptr() == given[-1][n].data_ptr() for n in found)
@@ -157,9 +165,10 @@ def check_average_checkpoints(answer: Callable) -> None:
             "The result shares memory with a checkpoint: clone what you do not average.",
         )
     _require_refusal(answer, [], "an empty list")
-    one, other = _make_states(2)
-    del other["half"]
-    _require_refusal(answer, [one, other], "state_dicts with different names")
+    one, other, last = _make_states(3)
+    half = other.pop("half")
+    for states in ([one, other], [other, one], [one, other, last], [one, other | {"full": half}]):
+        _require_refusal(answer, states, "state_dicts with different names")
 
 
 def _require_refusal(answer: Callable, states: list[State], what: str) -> None:
@@ -201,8 +210,11 @@ DECAY_FAULTS: Faults = (
 @checks_exercise(faults=DECAY_FAULTS)
 def check_choose_decay(answer: Callable) -> None:
     """``answer(total_steps, start_share) -> decay``."""
-    for steps, share in ((96, 0.01), (2, 0.25), (10_000, 0.05), (1, 0.1)):
-        found = answer(steps, share)
+    for steps, share in ((96, 0.01), (2, 0.25), (20_000, 0.05), (1, 0.1)):
+        try:
+            found = answer(steps, share)
+        except (ArithmeticError, ValueError) as error:
+            fail(f"With {steps:,} steps it stopped with {type(error).__name__}: {error}")
         require(found is not None, "Return a number: is there a return on every path?")
         if steps == 1:
             require(
@@ -217,8 +229,9 @@ def check_choose_decay(answer: Callable) -> None:
             _choose_decay,
             DECAY_FAULTS,
             f"With {steps:,} steps and a share of {share} the decay is "
-            f"{_choose_decay(steps, share):.5f}, not {float(found):.5f}.",
-            tolerance=1e-6,
+            f"{_choose_decay(steps, share):.8f}, not {float(found):.8f}.",
+            tolerance=2e-3,  # float32 is enough
+            fault_tolerance=1e-6,
         )
 
 
@@ -282,7 +295,8 @@ WEIGHT_FAULTS: Faults = (
      partial(_train_averaged, first_step=lambda steps: 0)),
 )  # fmt: skip
 STATISTICS_FAULTS: Faults = (
-    ("BatchNorm's statistics are those of the last weights: call update_bn for the average.",
+    ("BatchNorm's statistics are those of the last weights: call update_bn for the average, "
+     "before it is saved.",
      partial(_train_averaged, statistics=False)),
 )  # fmt: skip
 LOSS_FAULTS: Faults = (
@@ -304,6 +318,7 @@ def _check_averaged_training(answer: Callable, lr: float) -> None:
     batches = [(1 + 2 * torch.randn(8, 6), torch.arange(8) % 3) for _ in range(6)]
     val_images, val_targets = 1 + 2 * torch.randn(12, 6), torch.arange(12) % 3
     start = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3))
+    start.train(lr == 0.1)  # a network may come in either mode
     with tempfile.TemporaryDirectory() as folder:
 
         def run(other: Callable) -> tuple[State, float]:

@@ -212,6 +212,10 @@ WRONG_ANSWERS = {
                                    ".tolist()"),
          "it raises nothing"),
         (_place(guard="assert 0 < lowest < highest"), "raises AssertionError"),
+        (_place(guard="if steps == 1: return [lowest]\n    "
+                      "if not 0 < lowest < highest: raise ValueError('no')"),
+         "in 1 step it raises nothing"),
+        (_place(body="return tuple(np.geomspace(lowest, highest, steps).tolist())"), "not tuple"),
     ],
     "find_largest_batch": [
         (_largest("size = 1\n    while fits(2 * size): size *= 2\n    return size"),
@@ -227,12 +231,18 @@ WRONG_ANSWERS = {
         (_largest(value="high"), "it returns 38, not 37"),
         (_largest(value="max(1, low)"), "it returns 1, not 0"),
         (_largest(condition="low < high"), "It does not end"),
+        (_largest(lower="middle - 1"), "it returns"),
+        (_largest("size = 1\n    while size < limit and fits(size): size *= 2\n"
+                  "    return size // 2"),
+         "it returns"),
     ],
     "find_rate_safely": [
         (_find(before="model.state_dict()"), "is no copy"),
         (_find(groups="optimizer.param_groups[:1]"), "Only the first parameter group"),
         (_find(correction="1"), "is not corrected"),
         (_find(restore="pass"), "The optimizer is not as before"),
+        (_find(restore="optimizer.load_state_dict(optimizer_before); model.eval()"),
+         "left in eval mode"),
         (_find(value="learning_rates[smoothed.index(min(smoothed))]"), "take a tenth of it"),
         (_find(before="model.state_dict()", groups="optimizer.param_groups[:1]", correction="1",
                restore="pass"),

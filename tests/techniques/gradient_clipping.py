@@ -207,7 +207,7 @@ RIGHT_TRAIN = {
     "each": "pass",
     "unscale": "scaler.unscale_(optimizer)",
     "clip": "clip_grad_norm_(list(model.parameters()), max_norm)",
-    "schedule": "if scaler.get_scale() == scale: schedule.step()",
+    "schedule": "if not scaler.get_scale() < scale: schedule.step()",
 }
 TRAIN_BY_HAND = """
 import torch
@@ -263,7 +263,7 @@ WRONG_ANSWERS = {
          "The first threshold is used"),
         (_groups(clip="[p.grad.clamp_(-max_norm, max_norm) for p in group if p.grad is not None]"),
          "The numbers are limited"),
-        (_groups(clip="clip_grad_value_(group, max_norm)"), "stopped with RuntimeError"),
+        (_groups(clip="clip_grad_value_(group, max_norm)"), "The numbers are limited"),
         (_groups(clip="norms.append(clip_grad_norm_(group, max_norm))"), "list of floats"),
         (_groups(clip="norms += [0.0 * float(clip_grad_norm_(group, max_norm))]"),
          "not those before clipping"),
@@ -273,10 +273,13 @@ WRONG_ANSWERS = {
     ],
     "step_if_finite": [
         (_step(finite="True"), "is not finite is taken"),
+        (_step(clip="norm = next(model.parameters()).grad.norm(); "
+                    "clip_grad_norm_(model.parameters(), max_norm)"), "is not finite is taken"),
+        (_step(taken="schedule.step(); return 1", returned="return 0"), "Return True or False"),
         (_step(taken="pass", outside="schedule.step()", returned="return math.isfinite(norm)"),
          "The schedule is stepped although"),
         (_step(taken="return True"), "The schedule is never stepped"),
-        (_step(first="schedule.step()", taken="return True"), "are not those of clipped steps"),
+        (_step(first="schedule.step()", taken="return True"), "Not as after clipped steps"),
         (_step(clip="norm = sum(p.grad.norm() for p in model.parameters())"), "are not clipped"),
         (_step(clip="norm = sum(p.grad.norm() for p in model.parameters()); "
                     "clip_grad_value_(model.parameters(), max_norm)"), "numbers are limited"),
@@ -292,6 +295,8 @@ WRONG_ANSWERS = {
         (_train(clip="clip_grad_norm_(list(model.parameters())[-2:], max_norm)"),
          "Only the last layer"),
         (_train(schedule="schedule.step()"), "where the scaler skipped"),
+        (_train(schedule="if scaler.get_scale() == scale: schedule.step()"),
+         "The schedule is stepped"),
         (_train(each="clip_grad_norm_(model.parameters(), max_norm)", clip="pass"),
          "Scaled gradients are clipped after each"),
         (_train(clip="pass"), "are not clipped"),
