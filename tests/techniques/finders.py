@@ -244,7 +244,6 @@ WRONG_ANSWERS = {
         (_find(restore="optimizer.load_state_dict(optimizer_before); model.eval()"),
          "left in eval mode"),
         (_find(value="learning_rates[smoothed.index(min(smoothed))]"), "take a tenth of it"),
-        (_find(value="learning_rates[len(smoothed) - 1] / 10"), "not a tenth of that with the lowest"),
         (_find(before="model.state_dict()", groups="optimizer.param_groups[:1]", correction="1",
                restore="pass"),
          "is not corrected"),
