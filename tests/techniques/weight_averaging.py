@@ -93,14 +93,17 @@ def train_by_hand(net, batches, epochs):
     return ema.module
 
 
-def check_decay(average):
-    """It mixes as timm does: with a decay that rises up to a highest one."""
+def check_decay(mix_all):
+    """It mixes all tensors in place, as timm does: with a decay that rises up to a highest one."""
     timm = ModelEmaV3(nn.Linear(1, 1), decay=0.999, use_warmup=True)
     for num_updates in (1, 2, 50, 10**6):
         decay = timm.get_decay(num_updates + 1)
-        mixed = average(torch.tensor(3.0), torch.tensor(5.0), torch.tensor(num_updates))
-        torch.testing.assert_close(mixed, torch.tensor(3 * decay + 5 * (1 - decay)))
-    half = average(torch.tensor(0.0), torch.tensor(1.0), torch.tensor(10**6), highest=0.5)
+        averages = [torch.tensor(3.0), torch.tensor([0.0, 1.0])]
+        mix_all(averages, [torch.tensor(5.0), torch.ones(2)], torch.tensor(num_updates))
+        torch.testing.assert_close(averages[0], torch.tensor(3 * decay + 5 * (1 - decay)))
+        torch.testing.assert_close(averages[1], torch.tensor([1 - decay, 1.0]))
+    half = torch.tensor(0.0)
+    mix_all([half], [torch.tensor(1.0)], torch.tensor(10**6), highest=0.5)
     assert half == 0.5
 
 
