@@ -147,6 +147,34 @@ def check_find_largest_batch(answer: Callable) -> None:
 # ---- ★★★ Finding the bugs.
 
 
+def _take_step(
+    model: nn.Module,
+    optimizer: Optimizer,
+    inputs: Tensor,
+    targets: Tensor,
+    rate: float,
+    groups: slice,
+) -> float:
+    """The loss before a step at the learning rate ``rate``."""
+    outputs = model(inputs)
+    error = F.cross_entropy(outputs, targets)
+    optimizer.zero_grad()
+    error.backward()
+    for chosen in optimizer.param_groups[groups]:
+        chosen.update(lr=rate)
+    optimizer.step()
+    return float(error)
+
+
+def _smooth(losses: Sequence[float], beta: float, corrects: bool) -> list[float]:
+    """Averages with the weights 1, beta, beta², … of the newest to the oldest loss."""
+    smoothed, total, weight = [], 0.0, 0.0
+    for loss in losses:
+        total, weight = beta * total + loss, beta * weight + 1
+        smoothed.append(total / (weight if corrects else 1 / (1 - beta)))
+    return smoothed
+
+
 def _find_rate(
     model: nn.Module,
     optimizer: Optimizer,
@@ -165,22 +193,16 @@ def _find_rate(
     if copies:
         before = copy.deepcopy(before)
     optimizer_before = copy.deepcopy(optimizer.state_dict())
-    average = 0.0
-    smoothed: list[float] = []
-    for learning_rate, (inputs, targets) in zip(learning_rates, batches, strict=True):
-        for group in optimizer.param_groups[groups]:
-            group["lr"] = learning_rate
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(inputs), targets)
-        loss.backward()
-        optimizer.step()
-        average = beta * average + (1 - beta) * loss.item()
-        smoothed.append(average / (1 - beta ** (len(smoothed) + 1) if corrects else 1))
+    losses: list[float] = []
+    for (inputs, targets), rate in zip(batches, learning_rates, strict=True):
+        losses.append(_take_step(model, optimizer, inputs, targets, rate, groups))
+    smoothed = _smooth(losses, beta, corrects)
     if restores_model:
         model.load_state_dict(before[0])
     if restores_optimizer:
         optimizer.load_state_dict(optimizer_before)
-    return learning_rates[smoothed.index(min(smoothed))] / divisor
+    lowest = min(range(len(smoothed)), key=smoothed.__getitem__)
+    return learning_rates[lowest] / divisor
 
 
 VALUE_FAULTS: Faults = (

@@ -55,10 +55,10 @@ def _clip_together(groups: list[list[nn.Parameter]], max_norms: list[float]) -> 
 
 
 def _clip_each_parameter(groups: list[list[nn.Parameter]], max_norms: list[float]) -> list[float]:
-    norms = []
-    for group, max_norm in zip(groups, max_norms, strict=True):
-        norms.append(max(clip_grad_norm_([parameter], max_norm).item() for parameter in group))
-    return norms
+    return [
+        max(clip_grad_norm_([parameter], limit).item() for parameter in group)
+        for group, limit in zip(groups, max_norms, strict=True)
+    ]
 
 
 def _clip_groups_by_value(groups: list[list[nn.Parameter]], max_norms: list[float]) -> list[float]:

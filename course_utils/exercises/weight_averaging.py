@@ -69,8 +69,10 @@ def _average_states(
 def _average_integers_too(states: Sequence[State]) -> State:
     averaged = {}
     for name, tensor in states[-1].items():
-        parts = torch.stack([state[name].double() for state in states])
-        averaged[name] = parts.mean(dim=0).to(tensor.dtype)
+        total = torch.zeros(tensor.shape, dtype=torch.float64)
+        for one in states:
+            total += one[name]
+        averaged[name] = (total / len(states)).to(tensor.dtype)
     return averaged
 
 
