@@ -163,7 +163,7 @@ def _take_step(
     for chosen in optimizer.param_groups[groups]:
         chosen.update(lr=rate)
     optimizer.step()
-    return float(error)
+    return error.item()
 
 
 def _smooth(losses: Sequence[float], beta: float, corrects: bool) -> list[float]:
