@@ -1,13 +1,19 @@
 """Jobs of a long search that can be interrupted: what is done is kept, a line each."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, as_completed
 from pathlib import Path
 
 __all__ = ["run_missing"]
 
 
-def run_missing(jobs: Iterable[dict], run: Callable[[dict], dict], path: Path) -> list[dict]:
+def run_missing(
+    jobs: Iterable[dict],
+    run: Callable[[dict], dict],
+    path: Path,
+    executor: Executor | None = None,
+) -> list[dict]:
     """Run the jobs that are not in a file yet; each is kept as soon as it ends.
 
     Args:
@@ -15,6 +21,7 @@ def run_missing(jobs: Iterable[dict], run: Callable[[dict], dict], path: Path) -
             all of the job's entries.
         run: Runs a job, and returns its row: the job's entries and what it measured.
         path: The file, one JSON object per line. It need not exist, nor its folder.
+        executor: Runs several jobs at once, such as a pool of processes; None: one after the other.
 
     Returns:
         The rows of these jobs, in the order in which they ended.
@@ -22,12 +29,28 @@ def run_missing(jobs: Iterable[dict], run: Callable[[dict], dict], path: Path) -
     jobs = list(jobs)
     path.parent.mkdir(parents=True, exist_ok=True)
     missing = [job for job in jobs if not any(_is_of(row, job) for row in _read_rows(path))]
-    for number, job in enumerate(missing, 1):
-        row = json.dumps(run(job))
+    for number, found in enumerate(_run_all(missing, run, executor), 1):
+        row = json.dumps(found)
         with path.open("a", encoding="utf-8") as file:
             file.write(row + "\n")
         print(f"{number}/{len(missing)}", row, flush=True)
     return [row for row in _read_rows(path) if any(_is_of(row, job) for job in jobs)]
+
+
+def _run_all(
+    jobs: list[dict], run: Callable[[dict], dict], executor: Executor | None
+) -> Iterator[dict]:
+    """The row of each job, as soon as it has ended."""
+    if executor is None:
+        yield from map(run, jobs)
+        return
+    futures = [executor.submit(run, job) for job in jobs]
+    try:
+        for future in as_completed(futures):
+            yield future.result()
+    finally:
+        for future in futures:
+            future.cancel()  # one failed: do not start those that wait
 
 
 def _read_rows(path: Path) -> list[dict]:
