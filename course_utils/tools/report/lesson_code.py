@@ -27,9 +27,8 @@ def read_definitions(stem: str, **names: object) -> dict[str, Any]:
         if cell.cell_type != "code" or "card" in tags or "nbgrader" in cell.metadata:
             continue
         for node in ast.parse(cell.source).body:
-            kept = (ast.FunctionDef, ast.ClassDef)
-            if "imports" in tags:
-                kept += (ast.Import, ast.ImportFrom)
-            if isinstance(node, kept):
+            defines = isinstance(node, ast.FunctionDef | ast.ClassDef)
+            imports = isinstance(node, ast.Import | ast.ImportFrom) and "imports" in tags
+            if defines or imports:
                 exec(ast.unparse(node), namespace)
     return namespace
