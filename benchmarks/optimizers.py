@@ -73,9 +73,9 @@ def make_centralized(named_parameters: list, **options: Any) -> Optimizer:
 NESTEROV = partial(SGD, momentum=0.9, nesterov=True)
 COUPLED, DECOUPLED = (1e-5, 1e-2), (1e-3, 1.0)  # decay in the gradient, and beside it
 CANDIDATES = {
-    "SGD": Candidate(NESTEROV, (3e-3, 0.3), COUPLED),
+    "SGD": Candidate(NESTEROV, (1e-3, 0.1), COUPLED),
     "AdamW": Candidate(AdamW, (1e-4, 1e-2), DECOUPLED),
-    "SAM": Candidate(partial(LESSON["SAM"], base=NESTEROV), (3e-3, 0.3), COUPLED),
+    "SAM": Candidate(partial(LESSON["SAM"], base=NESTEROV), (1e-3, 0.1), COUPLED),
     "Lion": Candidate(timm.optim.Lion, (3e-5, 3e-3), (3e-3, 3.0)),
     "Muon": Candidate(timm.optim.Muon, (3e-4, 3e-2), DECOUPLED),
     "schedule-free": Candidate(AdamWScheduleFree, (3e-4, 3e-2), DECOUPLED),
