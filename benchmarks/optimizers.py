@@ -5,7 +5,9 @@ optimizer. *Nuisance* are its learning rate and weight decay: 12 trials for each
 declared space, the same quasi-random points for all of them. *Fixed* is all the rest: the network,
 the batch size, a warm-up of a tenth of the steps, then a cosine to zero (schedule-free: none).
 Once for a short and once for a long training. The best trial of each is then trained at seeds that
-no trial has seen. Last, a sweep of the weight decay at the learning rate of the best trial.
+no trial has seen, beside AdamW at its default settings, and beside the best AdamW with BatchNorm
+statistics computed anew, as schedule-free has them. Last, a sweep of the weight decay at the
+learning rate of the best trial.
 
 To add an optimizer, add a line to ``CANDIDATES``.
 
@@ -31,7 +33,9 @@ import torch
 import typer
 from schedulefree import AdamWScheduleFree
 from torch.optim import SGD, Adafactor, AdamW, Optimizer
+from torch.optim.swa_utils import update_bn
 from torch.quasirandom import SobolEngine
+from torch.utils.data import DataLoader
 
 from course_utils.config import Config, load_config
 from course_utils.data.image_data import ImageData, load_data
@@ -87,6 +91,16 @@ CANDIDATES = {
 SWEPT = {"SGD": (0.0, 5e-4, 5e-3, 5e-2), "AdamW": (0.0, 0.01, 0.1, 1.0, 10.0)}
 
 
+class NewStatistics(L.Callback):
+    """Before each validation, BatchNorm statistics of the weights as they are then."""
+
+    def __init__(self, loader: DataLoader):
+        self.loader = loader
+
+    def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        update_bn(self.loader, pl_module.get_submodule("model"))
+
+
 def list_points(candidate: Candidate) -> list[tuple[float, float]]:
     """Learning rate and weight decay of each trial."""
     points = SobolEngine(2, scramble=True, seed=0).draw(TRIALS).double()
@@ -123,6 +137,15 @@ def list_fresh(best: dict[tuple[int, str], dict]) -> Iterator[dict]:
         yield {"kind": "fresh", **kept, "seed": seed}
 
 
+def list_controls(best: dict[tuple[int, str], dict]) -> Iterator[dict]:
+    """AdamW as PyTorch has it, and the best AdamW with BatchNorm statistics of the last weights."""
+    for seed, epochs in itertools.product(SEEDS, EPOCHS):
+        row = {"optimizer": "AdamW", "epochs": epochs, "seed": seed}
+        yield row | {"kind": "default", "lr": 1e-3, "weight_decay": 1e-2}
+        tuned = {key: best[epochs, "AdamW"][key] for key in ("lr", "weight_decay")}
+        yield row | {"kind": "new statistics"} | tuned
+
+
 def list_decays(best: dict[tuple[int, str], dict]) -> Iterator[dict]:
     """The decay at the learning rate of the best trial; AdamW also without that of norms."""
     for seed, (name, decays) in itertools.product(DECAY_SEEDS, SWEPT.items()):
@@ -145,7 +168,11 @@ def train(job: dict, config: Config, data: ImageData) -> dict:
     config = config.replace(epochs=job["epochs"])
     steps = job["epochs"] * len(data.train_loader())
     warmup = round(WARMUP * steps)
-    callbacks: list[L.Callback] = [LESSON["ScheduleFreeModes"](data.train_loader())] if free else []
+    callbacks: list[L.Callback] = []
+    if free:
+        callbacks = [LESSON["ScheduleFreeModes"](data.train_loader())]
+    if job["kind"] == "new statistics":
+        callbacks = [NewStatistics(data.train_loader())]
     make = partial(
         CANDIDATES[job["optimizer"]].make, lr=job["lr"], weight_decay=job["weight_decay"]
     )
@@ -177,7 +204,8 @@ def main(save: Annotated[str, typer.Option(help="name of a file in data/results"
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
         trials = run_missing(list_trials(), run, DONE, pool)
         best = choose_best(trials)
-        rows = trials + run_missing([*list_fresh(best), *list_decays(best)], run, DONE, pool)
+        later = [*list_fresh(best), *list_controls(best), *list_decays(best)]
+        rows = trials + run_missing(later, run, DONE, pool)
     if save:
         keep(
             save,

@@ -12,6 +12,7 @@ A technique is a file in ``tests/techniques``. The files are found there; for
   changes nothing, so it is planted in a training without them;
 - ``compare(record, without)``, if there is more to see against a training without the technique,
   and ``COMPARED_FAULTS`` for it;
+- ``EXCLUDES``, if any: techniques, by name, together with which it does not train as it should;
 - ``MISSING``, if it cannot be trained everywhere: why it cannot be trained here, or "";
 - instead of all these ``NOT_COMBINED``, why the technique cannot be trained together with others.
 """
@@ -39,11 +40,14 @@ TECHNIQUES = {name: found for name, found in FOUND.items() if not getattr(found,
 SEAMS = {name: technique.SEAM for name, technique in TECHNIQUES.items()}
 
 
-def exclude(seam, other):
-    return bool(seam.keys() & other.keys() & set(HOLD_ONE))
+EXCLUSIONS = {
+    frozenset((name, other))
+    for name, technique in TECHNIQUES.items()
+    for other in getattr(technique, "EXCLUDES", ())
+}
 
 
-def list_rows(seams):
+def list_rows(seams, exclusions=frozenset()):
     """The names of the techniques in each training, n + 1 trainings for n techniques.
 
     All together, and all but each one. Of techniques that exclude each other the first is among
@@ -53,16 +57,21 @@ def list_rows(seams):
     one of them is on, nobody sees how the rest does without (mixup or CutMix alone make every
     target soft).
     """
+
+    def exclude(name, other):
+        shared = seams[name].keys() & seams[other].keys() & set(HOLD_ONE)
+        return bool(shared) or frozenset((name, other)) in exclusions
+
     together = []
     for name in seams:
-        if not any(exclude(seams[name], seams[other]) for other in together):
+        if not any(exclude(name, other) for other in together):
             together.append(name)
     rows = {"all": together}
     for name in seams:
         if name in together:
             rows[f"all but {name}"] = [other for other in together if other != name]
         else:
-            beside = [other for other in together if not exclude(seams[name], seams[other])]
+            beside = [other for other in together if not exclude(name, other)]
             rows[f"all with {name}"] = [x for x in seams if x == name or x in beside]
     for slot in sorted({slot for seam in seams.values() for slot in seam}):
         rest = [name for name in together if slot not in seams[name]]
@@ -71,7 +80,7 @@ def list_rows(seams):
     return rows
 
 
-ROWS = list_rows(SEAMS)
+ROWS = list_rows(SEAMS, EXCLUSIONS)
 
 
 def find_row_with(name):
@@ -268,4 +277,11 @@ def test_techniques_that_exclude_each_other_train_one_at_a_time():
         "all with e": ["a", "c", "e", "f"],
         "all but f": ["a", "c", "d"],
         "all with nothing in trainer": ["a", "d"],
+    }
+    exclusions = {frozenset("ad")}
+    assert list_rows({"a": {"loss": 1}, "c": {"trainer": 3}, "d": {"model": 4}}, exclusions) == {
+        "all": ["a", "c"],
+        "all but a": ["c"],
+        "all but c": ["a"],
+        "all with d": ["c", "d"],
     }

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 
 from course_utils.config import Config, load_config
 from course_utils.data import load_data
@@ -21,7 +22,8 @@ MIN_SEEDS = 3
 def run_experiment(answer: Callable[[Config, ImageData], Any]) -> Any:
     """What the student's experiment returns on tiny data, where a training takes about a second.
 
-    Its runs are recorded in a temporary folder: they are no results of the lesson.
+    Its runs are recorded in a temporary folder: they are no results of the lesson. Each training
+    seeds PyTorch by itself, and the random state outside stays as it was.
     """
     config = load_config("smoke", dataset="shapes", first_seed=0).replace(
         num_train=192, num_val=200, batch_size=16, epochs=2, progress=False
@@ -30,7 +32,8 @@ def run_experiment(answer: Callable[[Config, ImageData], Any]) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["COURSE_RUNS_DIR"] = folder
         try:
-            return answer(config, load_data(config))
+            with torch.random.fork_rng(devices=[]):
+                return answer(config, load_data(config))
         finally:
             if before is None:
                 del os.environ["COURSE_RUNS_DIR"]

@@ -9,6 +9,7 @@ from torch import nn
 from torch.optim import SGD
 
 from course_utils.training import quiet_trainer
+from tests.experiments import plant_experiments
 
 NOT_COMBINED = "it runs before a training, and is no part of one"
 
@@ -185,12 +186,7 @@ def _find(**changed: str) -> str:
 
 
 WRONG_ANSWERS = {
-    "measure_rates": [
-        (_measure(seeds="(0, 1)"), "With 2 paired seeds the interval says little"),
-        (_measure(value="one, other, found.high, found.low"), "The edges are swapped"),
-        (_measure(value="one, other, -found.high, -found.low"), "The sign is turned round"),
-        (_measure(value="found"), "Return four things"),
-    ],
+    "measure_rates": plant_experiments("measure_rates"),
     "place_rates": [
         (_place(body="return [lowest * (highest / lowest) ** (i / steps) for i in range(steps)]"),
          "The last learning rate is too low"),

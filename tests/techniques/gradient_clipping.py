@@ -9,6 +9,8 @@ from torch import nn
 from torch.nn.utils import clip_grad_norm_, parameters_to_vector
 from torch.utils.data import DataLoader
 
+from tests.experiments import plant_experiments
+
 MAX_NORM = 0.5
 OPTIONS = {"gradient_clip_val": MAX_NORM}
 SEAM = {"trainer": OPTIONS}
@@ -247,13 +249,7 @@ def _train(**changed: str) -> str:
 
 
 WRONG_ANSWERS = {
-    "measure_clipping": [
-        (_measure(seeds="(0, 1)"), "With 2 paired seeds the interval says little"),
-        (_measure(value="one, other, found.high, found.low"), "The edges are swapped"),
-        (_measure(value="one, other, -found.high, -found.low"), "The sign is turned round"),
-        (_measure(value="100 * one, 100 * other, found.low, found.high"), "not percent"),
-        (_measure(value="found"), "Return four things"),
-    ],
+    "measure_clipping": plant_experiments("measure_clipping"),
     "clip_groups": [
         (_groups(clip="norms.append(float(clip_grad_norm_(sum(groups, []), max_norm)))"),
          "All groups share one norm"),

@@ -70,11 +70,15 @@ class Record:
         self.inner_make_loader = take_one(seams, "make_loader", ImageData.train_loader)
         self.inner_make_optimizer = take_one(seams, "make_optimizer", partial(SGD, lr=PEAK_LR))
         self.batches = {name: [] for name in self.batch_transforms}  # (before, after)
-        self.losses = []  # (logits, targets, loss) of each micro-batch
+        self.losses = []  # (logits, targets, loss) of each micro-batch, in its first pass
+        self.passes = []  # the head's bias in each training pass: an optimizer may ask for several
         self.learning_rates = []  # of each step
         # Of each step: the head's bias afterwards, its complete gradient, the norm of all
-        # gradients together, and the gradient of the bias that the optimizer used.
+        # gradients together, and the gradient of the bias that the optimizer used. Where a step
+        # has several gradients, these are of the last one, and `earlier` has the others.
         self.biases, self.gradients, self.norms, self.used = [], [], [], []
+        self.taken = []  # (gradient of the bias, norm of all) of each gradient since the last step
+        self.earlier = []  # of each step
         self.forwards = Counter()  # of the watched block, by whether gradients are on
         self.run = fit(
             config,
@@ -112,13 +116,21 @@ class Record:
         return optimizer
 
     def note_step(self, optimizer, *_):
+        *earlier, (gradient, norm) = self.taken
+        self.taken = []
+        self.earlier.append(earlier)
+        self.gradients.append(gradient)
+        self.norms.append(norm)
         self.learning_rates.append(optimizer.param_groups[0]["lr"])
         self.used.append(self.head_bias.grad.clone())
         self.biases.append(self.head_bias.detach().clone())
 
     def note_loss(self, logits, targets):
         loss = self.loss(logits, targets)
-        self.losses.append((logits.detach(), targets, loss.detach()))
+        self.passes.append(self.head_bias.detach().clone())
+        if self.begins_batch:
+            self.losses.append((logits.detach(), targets, loss.detach()))
+        self.begins_batch = False
         return loss
 
     def change_batch(self, images, targets):
@@ -143,21 +155,25 @@ class Record:
 
 
 class NoteGradients(Callback):
-    """Notes the complete gradient of each step, before Lightning clips it."""
+    """Notes each complete gradient, before Lightning clips it, and where a batch begins."""
 
     def __init__(self, record):
         self.record = record
 
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        self.record.begins_batch = True
+
     def on_before_optimizer_step(self, trainer, pl_module, optimizer):
         gradients = [p.grad for p in pl_module.parameters() if p.grad is not None]
-        self.record.gradients.append(self.record.head_bias.grad.clone())
-        self.record.norms.append(get_total_norm(gradients).item())
+        norm = get_total_norm(gradients).item()
+        self.record.taken.append((self.record.head_bias.grad.clone(), norm))
 
 
 def check_training(record):
     """What holds for every training, whatever the techniques."""
     assert len(record.learning_rates) == record.steps
     assert len(record.losses) == BATCHES
+    assert len(record.passes) in (BATCHES, 2 * BATCHES)  # twice where the optimizer asks for it
     assert any(name.startswith("fc") for name in record.moved)
     for _, targets, loss in record.losses:
         assert loss.isfinite()

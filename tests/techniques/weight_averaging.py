@@ -11,6 +11,8 @@ from torch import nn
 from torch.nn.utils import parameters_to_vector
 from torch.optim.swa_utils import update_bn
 
+from tests.experiments import plant_experiments
+
 DECAY = 0.75
 
 
@@ -266,13 +268,7 @@ def _train(**changed: str) -> str:
 
 
 WRONG_ANSWERS = {
-    "measure_ema": [
-        (_measure(seeds="(0, 1)"), "With 2 paired seeds the interval says little"),
-        (_measure(value="one, other, found.high, found.low"), "The edges are swapped"),
-        (_measure(value="one, other, -found.high, -found.low"), "The sign is turned round"),
-        (_measure(value="100 * one, 100 * other, found.low, found.high"), "not percent"),
-        (_measure(value="found"), "Return four things"),
-    ],
+    "measure_ema": plant_experiments("measure_ema"),
     "average_checkpoints": [
         (_average(mean="sum(s[name] for s in states) / len(states)"), "A sum in fp16 overflows"),
         (_average(floating="True"), "BatchNorm's counter is averaged"),

@@ -26,6 +26,8 @@ def read_definitions(stem: str, **names: object) -> dict[str, Any]:
         tags = cell.metadata.get("tags", [])
         if cell.cell_type != "code" or "card" in tags or "nbgrader" in cell.metadata:
             continue
+        if cell.source.startswith("%%"):  # a script for another process
+            continue
         for node in ast.parse(cell.source).body:
             defines = isinstance(node, ast.FunctionDef | ast.ClassDef)
             imports = isinstance(node, ast.Import | ast.ImportFrom) and "imports" in tags

@@ -1,5 +1,7 @@
 """A search that was interrupted goes on where it stopped."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from course_utils.tools.report.jobs import run_missing
@@ -51,3 +53,23 @@ def test_rows_of_other_jobs_stay_in_the_file_and_are_not_returned(tmp_path):
 
 def test_no_jobs_is_no_error(tmp_path):
     assert run_missing([], refuse, tmp_path / "done.jsonl") == []
+
+
+def test_several_jobs_at_once_give_the_same_rows(tmp_path):
+    path = tmp_path / "done.jsonl"
+    with ThreadPoolExecutor(3) as pool:
+        rows = run_missing(JOBS, measure, path, pool)
+        assert sorted(rows, key=str) == sorted(map(measure, JOBS), key=str)
+        assert run_missing(JOBS, refuse, path, pool) == rows
+
+
+def test_a_failure_starts_no_waiting_job(tmp_path):
+    ran = []
+
+    def fail_at_first(job):
+        ran.append(job)
+        raise OSError("no space left")
+
+    with ThreadPoolExecutor(1) as pool, pytest.raises(OSError, match="no space left"):
+        run_missing(JOBS * 50, fail_at_first, tmp_path / "done.jsonl", pool)
+    assert len(ran) < 100

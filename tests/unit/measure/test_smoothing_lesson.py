@@ -1,35 +1,20 @@
 """What lesson 06 defines, by hand; and its text against the results that it reads."""
 
-import ast
 import math
 
-import nbformat
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
 from course_utils.results import RESULTS, read_file
-from tests.conftest import ROOT
+from course_utils.tools.report.lesson_code import read_definitions
 
 
 @pytest.fixture(scope="module")
 def lesson():
     """The functions of the notebook, without its trainings."""
-    notebook = nbformat.read(ROOT / "notebooks" / "06_label_smoothing.ipynb", as_version=4)
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    imports = next(cell.source for cell in code if "imports" in cell.metadata.get("tags", []))
-    namespace = {"NUM_BINS": 15}
-    exec(imports, namespace)
-    own = [cell for cell in code if "card" not in cell.metadata.get("tags", [])]
-    functions = [
-        node
-        for cell in own
-        for node in ast.parse(cell.source).body
-        if isinstance(node, ast.FunctionDef)
-    ]
-    exec(compile(ast.Module(functions, type_ignores=[]), "06_label_smoothing", "exec"), namespace)
-    return namespace
+    return read_definitions("06_label_smoothing", NUM_BINS=15)
 
 
 def make_overconfident(factor):

@@ -1,9 +1,7 @@
 """What lesson 03 defines: its layers with adapters, and the variants that train few parameters."""
 
-import ast
 import copy
 
-import nbformat
 import numpy as np
 import pytest
 import torch
@@ -14,7 +12,7 @@ from course_utils.measure.memory import count_parameters
 from course_utils.measure.paired import paired_difference
 from course_utils.models.create import create_model
 from course_utils.results import RESULTS, read_file
-from tests.conftest import ROOT
+from course_utils.tools.report.lesson_code import read_definitions
 
 PATTERN = r"layer\d\..*(conv\d?|downsample\.0)"
 
@@ -22,17 +20,7 @@ PATTERN = r"layer\d\..*(conv\d?|downsample\.0)"
 @pytest.fixture(scope="module")
 def lesson():
     """The functions and classes of the notebook, without its trainings."""
-    notebook = nbformat.read(ROOT / "notebooks" / "03_lora.ipynb", as_version=4)
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    imports = next(cell.source for cell in code if "imports" in cell.metadata.get("tags", []))
-    namespace = {"ALPHA": 8, "PATTERN": PATTERN}
-    exec(imports, namespace)
-    own = [cell for cell in code if "card" not in cell.metadata.get("tags", [])]
-    for cell in own:
-        for node in ast.parse(cell.source).body:
-            if isinstance(node, ast.FunctionDef | ast.ClassDef):
-                exec(ast.unparse(node), namespace)
-    return namespace
+    return read_definitions("03_lora", ALPHA=8, PATTERN=PATTERN)
 
 
 @pytest.fixture
