@@ -102,8 +102,7 @@ def check_split_decay(answer: Callable) -> None:
         decays == [DECAY, 0.0],
         f"The decays of the groups are {decays[0]:g} and {decays[1]:g}, not {DECAY:g} and 0.",
     )
-    matrix = nn.Linear(3, 2)  # two dimensions, and trained
-    named.append(("head.weight", matrix.weight))
+    named.append(("head.weight", nn.Parameter(torch.randn(2, 3))))
     for pairs in (named, named[:2], []):
         found = _read_groups(answer(list(pairs), DECAY))
         given = dict(pairs)
@@ -143,12 +142,12 @@ def _set_mean_gradient(model: nn.Module, batches: Batches, divides: bool = True)
 
 def _move(weights: Sequence[nn.Parameter], rho: float, norms: str = "one") -> None:
     """Uphill by ``rho``, in place."""
-    whole = get_total_norm([weight.grad for weight in weights])
+    slopes = [weight.grad for weight in weights if weight.grad is not None]
+    whole = get_total_norm(slopes)
     with torch.no_grad():
-        for weight in weights:
-            assert weight.grad is not None
-            norm = {"one": whole, "each": weight.grad.norm(), "none": 1.0}[norms]
-            weight += rho * weight.grad / norm
+        for weight, slope in zip(weights, slopes, strict=True):
+            norm = {"one": whole, "each": slope.norm(), "none": torch.tensor(1.0)}[norms]
+            weight.add_(slope / norm, alpha=rho)
 
 
 def _restore(weights: Sequence[nn.Parameter], before: Sequence[Tensor]) -> None:
@@ -319,7 +318,8 @@ SAM_FAULTS: Faults = (
     ("Each weight is divided by its own norm: take the common one.",
      partial(_train_sam, norms="each")),
     ("The climb is not divided by the norm.", partial(_train_sam, norms="none")),
-    ("The weights never move: step the optimizer, after the old weights are back.", partial(_train_sam, steps=False)),
+    ("The weights never move: step the optimizer, after the old weights are back.",
+     partial(_train_sam, steps=False)),
 )  # fmt: skip
 
 
