@@ -140,3 +140,26 @@ def test_controls(rows, text):
     for epochs in (SHORT, LONG):
         assert abs(judge(rows, "AdamW", epochs, "new statistics").mean) < 1
         assert 1.5 <= -judge(rows, "AdamW", epochs, "default").mean <= 2.5
+
+
+def read_decays(rows, optimizer, norms=True):
+    """Mean accuracy for each decay, in percent."""
+    chosen = {"kind": "decay", "optimizer": optimizer, "decay_norms": norms}
+    decays = {row["weight_decay"] for row in read_rows(rows, **chosen)}
+    return {d: read_accuracies(rows, **chosen, weight_decay=d).mean() for d in sorted(decays)}
+
+
+def test_the_sweep_of_the_decay(rows, text):
+    norms, none = read_decays(rows, "AdamW"), read_decays(rows, "AdamW", norms=False)
+    usual = [value for decay, value in (norms | none).items() if decay <= 1]
+    assert "changes AdamW's mean accuracy by less than two points" in text
+    assert max(usual) - min(usual) < 2
+    assert "it costs 21 points, and 8 points if norms and biases do not decay" in text
+    assert round(norms[0.0] - norms[10.0]) == 21
+    assert round(norms[0.0] - none[10.0]) == 8
+    assert "SGD gains two points with a decay of 0.005" in text
+    sgd = read_decays(rows, "SGD")
+    assert max(sgd, key=sgd.get) == 0.005
+    assert round(sgd[0.005] - sgd[0.0]) == 2
+    assert "the learning rates add up to about 0.6" in text
+    assert find_best(rows, "AdamW", LONG)["lr"] * 150 / 2 == pytest.approx(0.6, abs=0.05)
