@@ -5,9 +5,9 @@ optimizer. *Nuisance* are its learning rate and weight decay: 12 trials for each
 declared space, the same quasi-random points for all of them. *Fixed* is all the rest: the network,
 the batch size, a warm-up of a tenth of the steps, then a cosine to zero (schedule-free: none).
 Once for a short and once for a long training. The best trial of each is then trained at seeds that
-no trial has seen, beside AdamW at its default settings, and beside the best AdamW with BatchNorm
-statistics computed anew, as schedule-free has them. Last, a sweep of the weight decay at the
-learning rate of the best trial.
+no trial has seen, beside AdamW at its default settings, and beside the best AdamW and SAM with
+BatchNorm statistics computed anew, as schedule-free has them. Last, sweeps of SAM's rho and of the
+weight decay at the settings of the best trials.
 
 To add an optimizer, add a line to ``CANDIDATES``.
 
@@ -53,7 +53,7 @@ EPOCHS = (4, 10)
 TRIALS = 12
 FIRST_TRIAL_SEED = 100  # trial number i of every optimizer has seed 100 + i
 SEEDS = range(5)
-DECAY_SEEDS = range(3)
+SWEEP_SEEDS = range(3)
 WARMUP = 0.1  # share of the steps
 
 
@@ -78,16 +78,17 @@ NESTEROV = partial(SGD, momentum=0.9, nesterov=True)
 COUPLED, DECOUPLED = (1e-5, 1e-2), (1e-3, 1.0)  # decay in the gradient, and beside it
 CANDIDATES = {
     "SGD": Candidate(NESTEROV, (1e-3, 0.1), COUPLED),
-    "AdamW": Candidate(AdamW, (1e-4, 1e-2), DECOUPLED),
+    "AdamW": Candidate(AdamW, (3e-4, 3e-2), DECOUPLED),
     "SAM": Candidate(partial(LESSON["SAM"], base=NESTEROV), (1e-3, 0.1), COUPLED),
     "Lion": Candidate(timm.optim.Lion, (3e-5, 3e-3), (3e-3, 3.0)),
     "Muon": Candidate(timm.optim.Muon, (3e-4, 3e-2), DECOUPLED),
     "schedule-free": Candidate(AdamWScheduleFree, (3e-4, 3e-2), DECOUPLED),
-    "AdamW, Lookahead": Candidate(make_lookahead, (1e-4, 1e-2), DECOUPLED),
-    "AdamW, centralized": Candidate(make_centralized, (1e-4, 1e-2), DECOUPLED),
+    "AdamW, Lookahead": Candidate(make_lookahead, (3e-4, 3e-2), DECOUPLED),
+    "AdamW, centralized": Candidate(make_centralized, (3e-4, 3e-2), DECOUPLED),
     "MADGRAD": Candidate(timm.optim.MADGRAD, (1e-4, 1e-2), (1e-6, 1e-3)),
     "Adafactor": Candidate(Adafactor, (1e-3, 0.1), DECOUPLED),
 }
+RHOS = (0.0, 0.005, 0.02, 0.05, 0.1)
 SWEPT = {"SGD": (0.0, 5e-4, 5e-3, 5e-2), "AdamW": (0.0, 0.01, 0.1, 1.0, 10.0)}
 
 
@@ -138,17 +139,26 @@ def list_fresh(best: dict[tuple[int, str], dict]) -> Iterator[dict]:
 
 
 def list_controls(best: dict[tuple[int, str], dict]) -> Iterator[dict]:
-    """AdamW as PyTorch has it, and the best AdamW with BatchNorm statistics of the last weights."""
+    """AdamW as PyTorch has it; the best AdamW and SAM with BatchNorm statistics computed anew."""
     for seed, epochs in itertools.product(SEEDS, EPOCHS):
-        row = {"optimizer": "AdamW", "epochs": epochs, "seed": seed}
-        yield row | {"kind": "default", "lr": 1e-3, "weight_decay": 1e-2}
-        tuned = {key: best[epochs, "AdamW"][key] for key in ("lr", "weight_decay")}
-        yield row | {"kind": "new statistics"} | tuned
+        row = {"epochs": epochs, "seed": seed}
+        default = {"kind": "default", "optimizer": "AdamW", "lr": 1e-3, "weight_decay": 1e-2}
+        yield row | default
+        for name in ("AdamW", "SAM"):
+            tuned = {key: best[epochs, name][key] for key in ("lr", "weight_decay")}
+            yield row | {"kind": "new statistics", "optimizer": name} | tuned
+
+
+def list_distances(best: dict[tuple[int, str], dict]) -> Iterator[dict]:
+    """SAM's rho at the settings of its best trial; 0 is SGD."""
+    kept = {key: best[EPOCHS[-1], "SAM"][key] for key in ("optimizer", "lr", "weight_decay")}
+    for seed, rho in itertools.product(SWEEP_SEEDS, RHOS):
+        yield {"kind": "rho", **kept, "epochs": EPOCHS[-1], "rho": rho, "seed": seed}
 
 
 def list_decays(best: dict[tuple[int, str], dict]) -> Iterator[dict]:
     """The decay at the learning rate of the best trial; AdamW also without that of norms."""
-    for seed, (name, decays) in itertools.product(DECAY_SEEDS, SWEPT.items()):
+    for seed, (name, decays) in itertools.product(SWEEP_SEEDS, SWEPT.items()):
         for decay, norms in itertools.product(decays, (True, False)):
             if norms or (name == "AdamW" and decay):
                 yield {
@@ -178,6 +188,8 @@ def train(job: dict, config: Config, data: ImageData) -> dict:
     )
     if free:
         make = partial(make, warmup_steps=warmup)
+    if "rho" in job:
+        make = partial(make, rho=job["rho"])
     if not job.get("decay_norms", True):
         make = partial(
             make_grouped, AdamW, lr=job["lr"], weight_decay=job["weight_decay"], decay_norms=False
@@ -204,7 +216,8 @@ def main(save: Annotated[str, typer.Option(help="name of a file in data/results"
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
         trials = run_missing(list_trials(), run, DONE, pool)
         best = choose_best(trials)
-        later = [*list_fresh(best), *list_controls(best), *list_decays(best)]
+        checks = (list_fresh, list_controls, list_distances, list_decays)
+        later = [job for list_jobs in checks for job in list_jobs(best)]
         rows = trials + run_missing(later, run, DONE, pool)
     if save:
         keep(
