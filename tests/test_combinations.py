@@ -47,11 +47,15 @@ EXCLUSIONS = {
 }
 
 
-def list_rows(seams, exclusions=frozenset()):
+# These need a training without each other technique, so they come first into that with all.
+MASKED = {name for name, technique in TECHNIQUES.items() if hasattr(technique, "MASKED_FAULTS")}
+
+
+def list_rows(seams, exclusions=frozenset(), preferred=frozenset()):
     """The names of the techniques in each training, n + 1 trainings for n techniques.
 
     All together, and all but each one. Of techniques that exclude each other the first is among
-    all; each of the others takes its place in a training.
+    all, a preferred one before others; each of the rest takes its place in a training.
 
     One more for each argument of `fit` that several techniques share, without these: as long as
     one of them is on, nobody sees how the rest does without (mixup or CutMix alone make every
@@ -63,9 +67,10 @@ def list_rows(seams, exclusions=frozenset()):
         return bool(shared) or frozenset((name, other)) in exclusions
 
     together = []
-    for name in seams:
+    for name in sorted(seams, key=lambda name: name not in preferred):
         if not any(exclude(name, other) for other in together):
             together.append(name)
+    together.sort(key=list(seams).index)
     rows = {"all": together}
     for name in seams:
         if name in together:
@@ -80,7 +85,7 @@ def list_rows(seams, exclusions=frozenset()):
     return rows
 
 
-ROWS = list_rows(SEAMS, EXCLUSIONS)
+ROWS = list_rows(SEAMS, EXCLUSIONS, MASKED)
 
 
 def find_row_with(name):
@@ -285,3 +290,5 @@ def test_techniques_that_exclude_each_other_train_one_at_a_time():
         "all but c": ["a"],
         "all with d": ["c", "d"],
     }
+    losses = {"a": {"loss": 1}, "b": {"loss": 2}}
+    assert list_rows(losses, preferred={"b"})["all"] == ["b"]

@@ -127,7 +127,7 @@ class _Centres(nn.Module):
 
 
 def _train_centres(inputs: Tensor, targets: Tensor, classes: int = 3) -> nn.Module:
-    """A network that depends on all that it was trained on; in train mode, as trainings leave it."""
+    """A network that depends on all that it was trained on; in train mode, as it is left."""
     return _Centres(torch.stack([inputs[targets == c].mean(dim=0) for c in range(classes)]))
 
 
