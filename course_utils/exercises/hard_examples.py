@@ -113,6 +113,12 @@ def check_keep_hardest(answer: Callable) -> None:
 # ---- ★★ Rank the suspects.
 
 
+def _measure_losses(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    """Minus the log of the probability of each target (N,), without a history."""
+    logs = model(inputs).detach().log_softmax(dim=1)
+    return -logs.gather(1, targets[:, None])[:, 0]
+
+
 class _Centres(nn.Module):
     """Logits are minus the distances to the classes' centres; in train mode they are noisy."""
 
@@ -153,12 +159,9 @@ def _rank(
         chosen = {"others": ~inside, "all": torch.ones_like(inside), "own": inside}[trains_on]
         model = train(inputs[chosen], targets[chosen])
         model.train(not evaluates)
-        with torch.no_grad():
-            losses[inside] = F.cross_entropy(
-                model(inputs[inside]), targets[inside], reduction="none"
-            )
         places = inside.nonzero()[:, 0]
-        ranked.append(places[losses[inside].argsort(descending=True)])
+        losses[places] = _measure_losses(model, inputs[places], targets[places])
+        ranked.append(places[losses[places].argsort(descending=True)])
     if per_fold:
         return torch.cat(ranked)
     order = losses.argsort(descending=descending)
@@ -222,8 +225,7 @@ def _train(
     """A right answer, unless an argument plants a fault."""
     for inputs, targets in batches:
         model.train(looks_in == "train")
-        with torch.no_grad():
-            losses = F.cross_entropy(model(inputs), targets, reduction="none")
+        losses = _measure_losses(model, inputs, targets)
         model.train(trains_in == "train")
         chosen = losses.topk(count, largest=largest).indices
         if not chooses:

@@ -23,6 +23,7 @@ COLAB_PACKAGES = (  # what lessons import; a test compares it with their imports
     "pillow",
     "psutil",
     "safetensors",
+    "schedulefree",
     "scipy",
     "tensorboard",
     "timm",
