@@ -150,10 +150,16 @@ def _move(weights: Sequence[nn.Parameter], rho: float, norms: str = "one") -> No
             weight.add_(slope / norm, alpha=rho)
 
 
-def _restore(weights: Sequence[nn.Parameter], before: Sequence[Tensor]) -> None:
+def _remember(model: nn.Module) -> tuple[list[nn.Parameter], list[Tensor]]:
+    """The parameters, and a copy of each."""
+    parameters = [*model.parameters()]
+    return parameters, [parameter.detach().clone() for parameter in parameters]
+
+
+def _restore(parameters: Sequence[nn.Parameter], start: Sequence[Tensor]) -> None:
     with torch.no_grad():
-        for weight, old in zip(weights, before, strict=True):
-            weight.copy_(old)
+        for parameter, value in zip(parameters, start, strict=True):
+            parameter.copy_(value)
 
 
 def _set_sam_gradient(
@@ -169,8 +175,7 @@ def _set_sam_gradient(
     take_on: Callable[[Batches], Batches] = lambda batches: batches,
 ) -> None:
     """A right answer, unless an argument plants a fault."""
-    weights = list(model.parameters())
-    before = [weight.detach().clone() for weight in weights]
+    weights, start = _remember(model)
     if zeroes_first:
         model.zero_grad()
     _set_mean_gradient(model, climb_on(micro_batches))
@@ -179,11 +184,11 @@ def _set_sam_gradient(
         model.zero_grad()
     _set_mean_gradient(model, take_on(micro_batches), divides)
     if restores:
-        _restore(weights, before)
+        _restore(weights, start)
 
 
 def _climb_for_each(model: nn.Module, micro_batches: Batches, rho: float) -> None:
-    weights = list(model.parameters())
+    weights = [*model.parameters()]
     sums = [torch.zeros_like(weight) for weight in weights]
     for batch in micro_batches:
         _set_sam_gradient(model, [batch], rho)
@@ -276,9 +281,8 @@ def _train_sam(
     steps: bool = True,
 ) -> None:
     """A right answer, unless an argument plants a fault."""
-    weights = list(model.parameters())
     for inputs, targets in batches:
-        before = [weight.detach().clone() for weight in weights]
+        weights, start = _remember(model)
         if zeroes_first:
             optimizer.zero_grad()
         F.cross_entropy(model(inputs), targets).backward()
@@ -289,7 +293,7 @@ def _train_sam(
             optimizer.zero_grad()
         F.cross_entropy(model(inputs), targets).backward()
         if restores == "before":
-            _restore(weights, before)
+            _restore(weights, start)
         if steps:
             optimizer.step()
         if restores == "back":
