@@ -29,12 +29,10 @@ from typing import Annotated, Any, NamedTuple
 
 import lightning as L
 import timm.optim
-import torch
 import typer
 from schedulefree import AdamWScheduleFree
 from torch.optim import SGD, Adafactor, AdamW, Optimizer
 from torch.optim.swa_utils import update_bn
-from torch.quasirandom import SobolEngine
 from torch.utils.data import DataLoader
 
 from course_utils.config import Config, load_config
@@ -75,7 +73,7 @@ def make_centralized(named_parameters: list, **options: Any) -> Optimizer:
 
 
 NESTEROV = partial(SGD, momentum=0.9, nesterov=True)
-COUPLED, DECOUPLED = (1e-5, 1e-2), (1e-3, 1.0)  # decay in the gradient, and beside it
+COUPLED, DECOUPLED = (1e-5, 1e-2), (1e-3, 1.0)  # L2 in the gradient; applied to the weights
 CANDIDATES = {
     "SGD": Candidate(NESTEROV, (1e-3, 0.1), COUPLED),
     "AdamW": Candidate(AdamW, (3e-4, 3e-2), DECOUPLED),
@@ -104,10 +102,8 @@ class NewStatistics(L.Callback):
 
 def list_points(candidate: Candidate) -> list[tuple[float, float]]:
     """Learning rate and weight decay of each trial."""
-    points = SobolEngine(2, scramble=True, seed=0).draw(TRIALS).double()
-    low, high = (torch.tensor(edges).double() for edges in zip(*candidate[1:], strict=True))
-    found = low * (high / low) ** points
-    return [(float(f"{lr:.3g}"), float(f"{decay:.3g}")) for lr, decay in found.tolist()]
+    points = LESSON["draw_points"](*zip(*candidate[1:], strict=True), trials=TRIALS)
+    return [(float(f"{lr:.3g}"), float(f"{decay:.3g}")) for lr, decay in points.tolist()]
 
 
 def list_trials() -> Iterator[dict]:
@@ -173,7 +169,7 @@ def list_decays(best: dict[tuple[int, str], dict]) -> Iterator[dict]:
 
 
 def train(job: dict, config: Config, data: ImageData) -> dict:
-    """The job with the validation accuracy after each epoch; 0 where the loss became NaN."""
+    """The job with the validation accuracy after each epoch."""
     free = job["optimizer"] == "schedule-free"
     config = config.replace(epochs=job["epochs"])
     steps = job["epochs"] * len(data.train_loader())

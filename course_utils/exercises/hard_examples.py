@@ -242,6 +242,8 @@ def _train(
 TRAIN_FAULTS: Faults = (
     ("The easiest examples are chosen: take the highest losses.", partial(_train, largest=False)),
     ("The training pass is in eval mode: call train() after the look.",
+     partial(_train, trains_in="eval", ends_in="eval")),
+    ("The training pass is in eval mode: call train() after the look.",
      partial(_train, trains_in="eval")),
     ("The look is in train mode, so it moves BatchNorm's statistics: call eval() before it.",
      partial(_train, looks_in="train")),
@@ -251,34 +253,32 @@ TRAIN_FAULTS: Faults = (
      partial(_train, divides_by="all")),
     ("All examples are trained on.", partial(_train, chooses=False)),
     ("The optimizer is never stepped.", partial(_train, moves_on=False)),
+    ("The network ends in eval mode: it began in train mode.", partial(_train, ends_in="eval")),
 )  # fmt: skip
 
 
 def _run(answer: Callable, momentum: float) -> Tensor:
-    """Weights and running statistics after a training of five batches."""
+    """Weights, running statistics and mode after a training of five batches."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3))
     batches = [(2 * torch.randn(10, 5), torch.randint(3, (10,))) for _ in range(5)]
     optimizer = SGD(model.parameters(), lr=0.2, momentum=momentum)
     model.train()
     answer(model, optimizer, copy.deepcopy(batches), 4)
-    _run.training = model.training  # type: ignore[attr-defined]
     statistics = [b.float().flatten() for b in model.buffers()]
-    return torch.cat([flatten_parameters(model), *statistics])
+    mode = torch.tensor([float(model.training)])
+    return torch.cat([flatten_parameters(model), *statistics, mode])
 
 
 @checks_exercise(faults=TRAIN_FAULTS)
 def check_train_selective(answer: Callable) -> None:
     """``answer(model, optimizer, batches, count)``, in place."""
     for momentum in (0.0, 0.9):
-        found = _run(answer, momentum)
-        in_train_mode = _run.training  # type: ignore[attr-defined]
         diagnose(
-            found,
+            _run(answer, momentum),
             lambda other: _run(other, momentum),  # noqa: B023
             _train,
             TRAIN_FAULTS,
             "The weights or BatchNorm's statistics are not those of steps on the hardest examples.",
             tolerance=1e-4,
         )
-        require(in_train_mode, "The network ends in eval mode: it began in train mode.")
