@@ -54,7 +54,7 @@ test-browser: setup
 
 test-latest:
 	$(PYTHON) -m venv --clear build/latest-venv
-	$(LATEST) -m pip install --quiet --disable-pip-version-check --upgrade --editable '.[cluster,dali,teach,dev]'
+	$(LATEST) -m pip install --quiet --disable-pip-version-check --upgrade --editable '.[cluster,dali,search,teach,dev]'
 	OMP_NUM_THREADS=1 $(LATEST) -m course_utils.tools.report.freshness --numprocesses 2 --newest
 
 release: setup
@@ -82,7 +82,7 @@ bench: setup
 	$(BIN)/python benchmarks/fit_overhead.py && $(BIN)/python benchmarks/loaders.py && $(BIN)/python benchmarks/course_cost.py
 
 lock: setup
-	$(BIN)/uv pip compile pyproject.toml --extra cluster --extra dali --extra teach --extra dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --quiet --custom-compile-command 'make lock' -o requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --extra cluster --extra dali --extra search --extra teach --extra dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --quiet --custom-compile-command 'make lock' -o requirements.lock
 
 clean:
 	rm -rf build runs notebooks/runs .pytest_cache .ruff_cache .mypy_cache
