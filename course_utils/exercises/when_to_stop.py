@@ -1,0 +1,299 @@
+"""Checks of the exercises of lesson 18."""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from course_utils.exercises.checking import Faults, checks_exercise, diagnose, require
+from course_utils.exercises.experiment import judge_experiment, run_experiment
+
+__all__ = [
+    "check_assign_groups",
+    "check_find_weights",
+    "check_measure_epochs",
+    "check_predict_held_out",
+]
+
+
+@checks_exercise()
+def check_measure_epochs(answer: Callable) -> None:
+    """``answer(config, data) -> (long, short, low, high)``: a cosine over two lengths."""
+    judge_experiment(run_experiment(answer))
+
+
+# ---- ★ Which weights to restore.
+
+
+def _find(
+    losses: Sequence[float],
+    patience: int,
+    stops_at_nan: bool = True,
+    counts_ties: bool = False,
+    rises: bool = False,
+    one_late: bool = False,
+    counts_from: int = 1,
+    counts_bad: bool = False,
+    returns: str = "both",
+) -> tuple[int, int]:
+    """A right answer, unless an argument plants a fault."""
+    lowest, best, bad = math.inf, 1 - counts_from, 0
+    stopped = len(losses)
+    for epoch, loss in enumerate(losses, start=1):
+        if stops_at_nan and not math.isfinite(loss):
+            stopped = epoch
+            break
+        better = loss > lowest if rises else loss < lowest
+        if rises and lowest == math.inf:
+            better = True
+        if better or (counts_ties and loss == lowest):
+            lowest, best = loss, epoch
+            bad = bad if counts_bad else 0
+        else:
+            bad += 1
+        if bad >= patience + one_late:
+            stopped = epoch
+            break
+    shift = 1 - counts_from
+    if returns == "swapped":
+        return best - shift, stopped - shift
+    if returns == "the last":
+        return stopped - shift, stopped - shift
+    if returns == "of all":
+        finite = [loss if math.isfinite(loss) else math.inf for loss in losses]
+        return stopped - shift, 1 + int(np.argmin(finite)) - shift
+    return stopped - shift, best - shift
+
+
+FIND_FAULTS: Faults = (
+    ("These are swapped: first how many epochs were trained, then the epoch to restore.",
+     partial(_find, returns="swapped")),
+    ("The weights of the last epoch are restored, not those of the lowest loss.",
+     partial(_find, returns="the last")),
+    ("Epochs count from 1 here.", partial(_find, counts_from=0)),
+    ("A loss is better if it is lower.", partial(_find, rises=True)),
+    ("An equal loss is no lower loss: it does not count as better.",
+     partial(_find, counts_ties=True)),
+    ("It stops an epoch too late: stop at the `patience`-th epoch without a lower loss.",
+     partial(_find, one_late=True)),
+    ("A loss that is not finite must end the training.", partial(_find, stops_at_nan=False)),
+    ("Bad epochs count in a row: a lower loss sets the count to 0 again.",
+     partial(_find, counts_bad=True)),
+    ("The epoch to restore has not been trained yet when the training stops.",
+     partial(_find, returns="of all")),
+)  # fmt: skip
+
+LOSSES = (
+    ("Losses that fall to the end:", (3.0, 2.0, 1.5, 1.2), 2),
+    ("Losses that rise:", (1.0, 1.2, 1.4, 0.5), 2),
+    ("A long way to the end:", (3.0, 2.0, 2.1, 1.9, 1.95, 1.92, 1.91, 1.0), 3),
+    ("With equal losses:", (2.0, 1.0, 1.0, 1.0, 0.9), 2),
+    ("Patience 1:", (2.0, 1.0, 1.5, 0.5), 1),
+    ("With a NaN:", (2.0, 1.0, 1.1, math.nan, 0.5), 3),
+    ("With an infinite loss:", (2.0, 1.0, math.inf, 0.5, 0.4), 3),
+    ("With a loss of minus infinity:", (2.0, 1.0, -math.inf, 0.5, 0.4), 3),
+    ("If the first loss is a NaN:", (math.nan, 1.0, 0.5), 2),
+    ("One epoch:", (2.0,), 3),
+)
+
+
+@checks_exercise(faults=FIND_FAULTS)
+def check_find_weights(answer: Callable) -> None:
+    """``answer(losses, patience) -> (stopped, best)``, epochs that count from 1."""
+    for case, losses, patience in LOSSES:
+        found = answer(list(losses), patience)
+        require(
+            isinstance(found, tuple | list) and len(found) == 2,
+            "Return two numbers: how many epochs were trained, and the epoch to restore.",
+        )
+        require(
+            all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in found),
+            "Return two whole numbers.",
+        )
+        diagnose(
+            list(map(float, found)),
+            lambda other: list(map(float, other(losses, patience))),  # noqa: B023
+            _find,
+            FIND_FAULTS,
+            f"It should be {_find(losses, patience)} and is {tuple(map(int, found))}.",
+            case=case,
+        )
+
+
+# ---- ★★ Folds of groups.
+
+
+def _assign(
+    groups: np.ndarray,
+    folds: int,
+    largest_first: bool = True,
+    to_smallest: bool = True,
+    splits: bool = False,
+) -> np.ndarray:
+    """A right answer, unless an argument plants a fault."""
+    names, of = np.unique(groups, return_inverse=True)
+    sizes = np.bincount(of)
+    if splits:
+        return np.arange(len(groups)) % folds
+    order = np.argsort(-sizes, kind="stable") if largest_first else np.arange(len(names))
+    filled, fold_of_group = np.zeros(folds, dtype=int), np.empty(len(names), dtype=int)
+    for turn, name in enumerate(order):
+        fold = int(filled.argmin()) if to_smallest else turn % folds
+        fold_of_group[name] = fold
+        filled[fold] += sizes[name]
+    return fold_of_group[of]
+
+
+ASSIGN_FAULTS: Faults = (
+    ("is in two folds", partial(_assign, splits=True)),
+    ("Take the groups by their size, the largest first.",
+     partial(_assign, largest_first=False)),
+    ("Each group goes into the fold with the fewest images so far.",
+     partial(_assign, to_smallest=False)),
+)  # fmt: skip
+
+
+def _count_sizes(answer: Callable, groups: np.ndarray, folds: int) -> list[float]:
+    """The numbers of images of the folds, sorted: groups of one size may change places."""
+    return sorted(np.bincount(np.asarray(answer(groups, folds)), minlength=folds).astype(float))
+
+
+@checks_exercise(faults=ASSIGN_FAULTS)
+def check_assign_groups(answer: Callable) -> None:
+    """``answer(groups, folds) -> fold of each image (N,)``."""
+    sizes = ((4, 1, 1, 2, 7, 3, 3, 5), (2, 2, 2, 2, 2, 2), (1, 9, 1, 1, 1, 6, 2, 3, 3), (3, 1, 2))
+    for case, folds in zip(sizes, (3, 3, 4, 3), strict=True):
+        names = 10 * np.random.permutation(len(case)) + 3  # neither in order nor without gaps
+        groups = np.random.permutation(np.repeat(names, case))
+        found = np.asarray(answer(groups.copy(), folds))
+        require(found.shape == groups.shape, "Return the fold of each image, in one array (N,).")
+        require(
+            np.issubdtype(found.dtype, np.integer) and set(found) <= set(range(folds)),
+            f"The folds are the whole numbers from 0 to {folds - 1}.",
+        )
+        for name in names:
+            require(
+                len(set(found[groups == name])) == 1,
+                f"Group {name} is in two folds: a network would be judged on copies of images "
+                "that it was trained on.",
+            )
+        diagnose(
+            _count_sizes(lambda *_: found, groups, folds),  # noqa: B023
+            lambda other: _count_sizes(other, groups, folds),  # noqa: B023
+            _assign,
+            ASSIGN_FAULTS[1:],
+            "The folds do not have the sizes that they get if each group, the largest first, goes "
+            "into the fold with the fewest images so far.",
+        )
+
+
+# ---- ★★★ Finding the bugs.
+
+
+class _Centres(nn.Module):
+    """Logits are minus the distances to the classes' centres; in train mode inputs are shifted.
+
+    A second training moves the centres on, it does not begin again.
+    """
+
+    def __init__(self, classes: int, size: int) -> None:
+        super().__init__()
+        self.centres = nn.Parameter(torch.zeros(classes, size))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if self.training:
+            inputs = inputs + 1.0
+        return -torch.cdist(inputs, self.centres)
+
+
+def _train_centres(model: _Centres, inputs: Tensor, targets: Tensor) -> None:
+    """In place; the network is in train mode afterwards."""
+    model.train()
+    with torch.no_grad():
+        for label in range(len(model.centres)):
+            middle = inputs[targets == label].mean(dim=0)
+            model.centres[label] += 0.7 * (middle - model.centres[label])
+
+
+def _predict(
+    make_model: Callable,
+    train: Callable,
+    inputs: Tensor,
+    targets: Tensor,
+    fold_of: Tensor,
+    scales_by: str = "training",
+    scales: str = "both",
+    makes_once: bool = False,
+    evaluates: bool = True,
+    places: bool = True,
+    softmax: bool = True,
+    trains_on: str = "others",
+) -> Tensor:
+    """A right answer, unless an argument plants a fault."""
+    model, found, numbers = make_model(), [], []
+    for fold in fold_of.unique():
+        inside = fold_of == fold
+        chosen = {"others": ~inside, "all": torch.ones_like(inside), "own": inside}[trains_on]
+        known = {"training": chosen, "all": torch.ones_like(inside), "own": inside}[scales_by]
+        mean, std = inputs[known].mean(dim=0), inputs[known].std(dim=0)
+        scaled = (inputs - mean) / std
+        if not makes_once:
+            model = make_model()
+        train(model, scaled[chosen] if scales != "judged" else inputs[chosen], targets[chosen])
+        model.train(not evaluates)
+        with torch.no_grad():
+            logits = model((scaled if scales != "trained" else inputs)[inside])
+        found.append(logits.softmax(dim=1) if softmax else logits)
+        numbers.append(inside.nonzero()[:, 0])
+    together = torch.cat(found)
+    return together[torch.cat(numbers).argsort()] if places else together
+
+
+PREDICT_FAULTS: Faults = (
+    ("The mean and the standard deviation are those of all examples: take them from the "
+     "training folds.", partial(_predict, scales_by="all")),
+    ("The mean and the standard deviation are those of the fold that is judged: take them from "
+     "the training folds.", partial(_predict, scales_by="own")),
+    ("The examples that are judged are not scaled.", partial(_predict, scales="trained")),
+    ("The training examples are not scaled.", partial(_predict, scales="judged")),
+    ("One network is trained on for all folds, so it has seen every example: make a new one for "
+     "each fold.", partial(_predict, makes_once=True)),
+    ("The network judges in train mode: call eval().", partial(_predict, evaluates=False)),
+    ("The rows are in the order of the folds: put each one at the place of its example.",
+     partial(_predict, places=False)),
+    ("These are logits: return probabilities.", partial(_predict, softmax=False)),
+    ("The network has seen the fold that it judges: train on the other folds.",
+     partial(_predict, trains_on="all")),
+    ("Each network is trained on its own fold, and not on the others.",
+     partial(_predict, trains_on="own")),
+)  # fmt: skip
+
+
+@checks_exercise(faults=PREDICT_FAULTS)
+def check_predict_held_out(answer: Callable) -> None:
+    """``answer(make_model, train, inputs, targets, fold_of) -> probabilities (N, C)``."""
+    for folds, size in ((3, 2), (4, 3)):
+        make_model = partial(_Centres, 3, size)
+        targets = torch.arange(36) % 3
+        centres = torch.tensor([1.0, 5.0, 0.2])[:size] * torch.randn(3, size)
+        inputs = centres[targets] + torch.randn(36, size) + 4.0
+        # Folds of different sizes, and not in the order of the examples.
+        fold_of = (torch.randint(folds + 1, (36,)) % folds).sort().values[torch.randperm(36)]
+        fold_of[:folds] = torch.arange(folds)
+        found = answer(make_model, _train_centres, inputs.clone(), targets.clone(), fold_of.clone())
+        require(
+            torch.is_tensor(found) and found.shape == (36, 3),
+            "Return the probabilities as a tensor (N, C).",
+        )
+        require(not found.requires_grad, "The probabilities hold a graph: judge under no_grad.")
+        diagnose(
+            found,
+            lambda other: other(make_model, _train_centres, inputs, targets, fold_of),  # noqa: B023
+            _predict,
+            PREDICT_FAULTS,
+            "These are not the probabilities of networks that were trained on the other folds.",
+            tolerance=1e-4,
+        )
