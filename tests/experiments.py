@@ -27,6 +27,10 @@ BODIES = (
     ("return baseline, [changed], 0.0, 0.1", "one accuracy per seed"),
     ("return baseline, ['good'] * 4, 0.0, 0.1", "have to be numbers"),
     ("return baseline, changed, None, 0.1", "low and high have to be numbers"),
+    (
+        "data.train.targets[:] = 0; return baseline, changed, found.low, found.high",
+        "labels in data have changed",
+    ),
 )
 
 

@@ -101,7 +101,7 @@ def _as_tensor(value: Any) -> Tensor:
 def _seeded(seed: int) -> Iterator[None]:
     """Seed Python, NumPy and PyTorch (CPU) inside, and put their states back afterwards."""
     state, numpy_state = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
         random.seed(seed)
         np.random.seed(seed)
         torch.default_generator.manual_seed(seed)
@@ -150,7 +150,9 @@ class ExerciseCheck:
             # The stub raises NotImplementedError without arguments, PyTorch with a message.
             if type(error) is NotImplementedError and not error.args:
                 raise CheckFailed(f"{name} is not written yet.") from None
-            raise CheckFailed(f"{name} stopped with {type(error).__name__}: {error}") from error
+            words = " ".join(str(error).split())  # some messages have several lines
+            reason = f": {words}" if words else "."
+            raise CheckFailed(f"{name} stopped with {type(error).__name__}{reason}") from error
         display(_Passed(name))
 
 

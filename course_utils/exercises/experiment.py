@@ -33,12 +33,20 @@ def run_experiment(answer: Callable[[Config, ImageData], Any]) -> Any:
         os.environ["COURSE_RUNS_DIR"] = folder
         try:
             with torch.random.fork_rng(devices=[]):
-                return answer(config, load_data(config))
+                data = load_data(config)
+                before_labels = [part.targets.copy() for part in (data.train, data.val)]
+                found = answer(config, data)
         finally:
             if before is None:
                 del os.environ["COURSE_RUNS_DIR"]
             else:
                 os.environ["COURSE_RUNS_DIR"] = before
+    for labels, part in zip(before_labels, (data.train, data.val), strict=True):
+        require(
+            np.array_equal(labels, part.targets),
+            "The labels in data have changed: change a copy, and use replace.",
+        )
+    return found
 
 
 def judge_experiment(found: Any) -> None:
@@ -123,6 +131,7 @@ def _compare_edges(low: Any, high: Any, baseline: np.ndarray, changed: np.ndarra
         lambda other: other(baseline, changed),
         _find_edges,
         EDGE_FAULTS,
-        f"The 95 % interval of these accuracies is {right_low:+.4f} to {right_high:+.4f}, and "
-        f"yours is {edges[0]:+.4f} to {edges[1]:+.4f}: take both from the same comparison.",
+        f"The 95 % interval of these accuracies is {right_low:+.6f} to {right_high:+.6f}, and "
+        f"yours is {edges[0]:+.6f} to {edges[1]:+.6f}: take both, not rounded, from the same "
+        "comparison.",
     )

@@ -78,12 +78,16 @@ KEEP_FAULTS: Faults = (
 @checks_exercise(faults=KEEP_FAULTS)
 def check_keep_hardest(answer: Callable) -> None:
     """``answer(logits, targets, share) -> loss``."""
-    logits = 2 * torch.randn(11, 4)
-    classes = torch.randint(4, (11,))
+    logits = 2 * torch.randn(12, 4)
+    classes = torch.randint(4, (12,))
     mixed = 0.6 * F.one_hot(classes, 4) + 0.4 * F.one_hot((classes + 1) % 4, 4)
-    for targets, share in ((classes, 0.24), (classes, 0.1), (classes, 1.0), (mixed, 0.6)):
+    cases = [(classes, share) for share in (0.24, 0.1, 0.25, 1)] + [(mixed, 0.6)]
+    for targets, share in cases:
         needed = logits.clone().requires_grad_(True)
-        found = answer(needed, targets.clone(), share)
+        try:
+            found = answer(needed, targets.clone(), share)
+        except ValueError as error:
+            fail(f"A share of {share:g} is allowed, and it raises a ValueError: {error}")
         require(
             torch.is_tensor(found) and found.ndim == 0,
             "Return the loss as a tensor without dimensions.",
@@ -93,12 +97,19 @@ def check_keep_hardest(answer: Callable) -> None:
             lambda other: other(logits, targets, share),  # noqa: B023
             _keep,
             KEEP_FAULTS,
-            f"Not the mean of the {math.ceil(share * 11)} highest of 11 losses.",
+            f"Not the mean of the {math.ceil(share * 12)} highest of 12 losses.",
             case=f"With a share of {share:g}:",
         )
         require(
             found.requires_grad,
             "The loss has no gradient: compute it without no_grad, detach and item.",
+        )
+        (gradient,) = torch.autograd.grad(found, needed, allow_unused=True)
+        (right,) = torch.autograd.grad(_keep(needed, targets, share), needed)
+        require(
+            gradient is not None and torch.allclose(gradient, right, atol=1e-6),
+            "The value is right, but not the gradient: compute the loss from the logits, without "
+            "detach, item and a new tensor.",
         )
     for share in (0.0, -0.5, 1.5):
         try:
@@ -134,6 +145,10 @@ class _Centres(nn.Module):
 
 def _train_centres(inputs: Tensor, targets: Tensor, classes: int = 3) -> nn.Module:
     """A network that depends on all that it was trained on; in train mode, as it is left."""
+    require(
+        torch.is_grad_enabled(),
+        "train is called under no_grad, where no network can learn: only judge without gradients.",
+    )
     return _Centres(torch.stack([inputs[targets == c].mean(dim=0) for c in range(classes)]))
 
 
@@ -187,15 +202,16 @@ def check_rank_suspects(answer: Callable) -> None:
     """``answer(train, inputs, targets, folds) -> indices``, the highest loss first."""
     for folds in (3, 2):
         centres = 3 * torch.randn(3, 2)
-        targets = torch.arange(24) % 8 % 3
-        inputs = centres[targets] + torch.randn(24, 2)
+        targets = torch.arange(25) % 8 % 3
+        inputs = centres[targets] + torch.randn(25, 2)
         targets[[4, 11, 18]] = (targets[[4, 11, 18]] + 1) % 3
         found = answer(_train_centres, inputs.clone(), targets.clone(), folds)
         require(torch.is_tensor(found), "Return the indices as a tensor.")
         require(
-            found.shape == (24,) and sorted(found.tolist()) == list(range(24)),
+            found.shape == (25,) and sorted(found.tolist()) == list(range(25)),
             "Return every index once: one place for each of the N examples.",
         )
+        require(not found.is_floating_point(), "Return the indices as a tensor of integers.")
         diagnose(
             found,
             lambda other: other(_train_centres, inputs, targets, folds),  # noqa: B023
@@ -241,10 +257,10 @@ def _train(
 
 TRAIN_FAULTS: Faults = (
     ("The easiest examples are chosen: take the highest losses.", partial(_train, largest=False)),
-    ("The training pass is in eval mode: call train() after the look.",
-     partial(_train, trains_in="eval", ends_in="eval")),
-    ("The training pass is in eval mode: call train() after the look.",
-     partial(_train, trains_in="eval")),
+    ("The training pass is in eval mode: call train() after the look, and compute the chosen "
+     "losses anew.", partial(_train, trains_in="eval", ends_in="eval")),
+    ("The training pass is in eval mode: call train() after the look, and compute the chosen "
+     "losses anew.", partial(_train, trains_in="eval")),
     ("The look is in train mode, so it moves BatchNorm's statistics: call eval() before it.",
      partial(_train, looks_in="train")),
     ("The gradients of all batches add up: zero_grad before each backward.",
@@ -257,26 +273,26 @@ TRAIN_FAULTS: Faults = (
 )  # fmt: skip
 
 
-def _run(answer: Callable, momentum: float) -> Tensor:
+def _run(answer: Callable, momentum: float, count: int) -> Tensor:
     """Weights, running statistics and mode after a training of five batches."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3))
     batches = [(2 * torch.randn(10, 5), torch.randint(3, (10,))) for _ in range(5)]
     optimizer = SGD(model.parameters(), lr=0.2, momentum=momentum)
     model.train()
-    answer(model, optimizer, copy.deepcopy(batches), 4)
+    answer(model, optimizer, copy.deepcopy(batches), count)
     statistics = [b.float().flatten() for b in model.buffers()]
-    mode = torch.tensor([float(model.training)])
+    mode = torch.tensor([float(all(module.training for module in model.modules()))])
     return torch.cat([flatten_parameters(model), *statistics, mode])
 
 
 @checks_exercise(faults=TRAIN_FAULTS)
 def check_train_selective(answer: Callable) -> None:
     """``answer(model, optimizer, batches, count)``, in place."""
-    for momentum in (0.0, 0.9):
+    for momentum, count in ((0.0, 4), (0.9, 3)):
         diagnose(
-            _run(answer, momentum),
-            lambda other: _run(other, momentum),  # noqa: B023
+            _run(answer, momentum, count),
+            lambda other: _run(other, momentum, count),  # noqa: B023
             _train,
             TRAIN_FAULTS,
             "The weights or BatchNorm's statistics are not those of steps on the hardest examples.",

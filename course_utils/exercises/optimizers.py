@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
-from torch.optim import SGD, Optimizer
+from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from course_utils.exercises.checking import Faults, checks_exercise, diagnose, require
@@ -41,7 +41,9 @@ def _make_named() -> Named:
     """Parameters of a small network with a norm; one is frozen, one has no dimension."""
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 2))
     model.register_parameter("temperature", nn.Parameter(torch.tensor(1.0)))
-    model[3].weight.requires_grad_(False)
+    model.register_parameter("tokens", nn.Parameter(torch.randn(1, 4)))
+    model.add_module("texts", nn.Conv1d(2, 3, 2))
+    model[3].requires_grad_(False)
     return list(model.named_parameters())
 
 
@@ -62,6 +64,10 @@ def _split(
 SPLIT_FAULTS: Faults = (
     ("Parameters that need no gradient are in the groups: leave them out.",
      partial(_split, keeps=lambda parameter: True)),
+    ("Parameters that need no gradient are in the second group: leave them out of both.",
+     partial(_split, keeps=lambda parameter: parameter.requires_grad or parameter.ndim < 2)),
+    ("Only tensors with two or four dimensions decay: all with two or more do.",
+     partial(_split, decays=lambda name, parameter: parameter.ndim in (2, 4))),
     ("The norm's weights decay: look at the number of dimensions, not at the name.",
      partial(_split, decays=lambda name, parameter: "bias" not in name)),
     ("Biases and norms are in the group that decays, and the weights are not.",
@@ -86,7 +92,10 @@ def _read_groups(groups: Any) -> list[dict[str, Any]]:
         )
         require(
             isinstance(group["params"], list)
-            and all(isinstance(pair, tuple) and len(pair) == 2 for pair in group["params"]),
+            and all(
+                isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str)
+                for pair in group["params"]
+            ),
             '"params" is a list of (name, parameter) pairs.',
         )
     return list(groups)
@@ -96,6 +105,7 @@ def _read_groups(groups: Any) -> list[dict[str, Any]]:
 def check_split_decay(answer: Callable) -> None:
     """``answer(named_parameters, weight_decay) -> two groups``."""
     named = _make_named()
+    trained = [parameter.requires_grad for _, parameter in named]
     groups = _read_groups(answer(list(named), DECAY))
     decays = [float(group["weight_decay"]) for group in groups]
     require(
@@ -105,6 +115,10 @@ def check_split_decay(answer: Callable) -> None:
     named.append(("head.weight", nn.Parameter(torch.randn(2, 3))))
     for pairs in (named, named[:2], []):
         found = _read_groups(answer(list(pairs), DECAY))
+        require(
+            [parameter.requires_grad for _, parameter in named][: len(trained)] == trained,
+            "requires_grad has changed: only sort the parameters into groups.",
+        )
         given = dict(pairs)
         for name, parameter in (pair for group in found for pair in group["params"]):
             require(
@@ -240,7 +254,7 @@ def _run_gradient(answer: Callable, rho: float, count: int) -> Tensor:
     model = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3))
     batches = [(2 * torch.randn(6, 5), torch.randint(3, (6,))) for _ in range(count)]
     for parameter in model.parameters():
-        parameter.grad = torch.randn_like(parameter)  # from before
+        parameter.grad = torch.randn_like(parameter) if count > 1 else None  # from before
     answer(model, batches, rho)
     gradients = [
         torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten()
@@ -327,12 +341,19 @@ SAM_FAULTS: Faults = (
 )  # fmt: skip
 
 
-def _run_sam(answer: Callable, momentum: float, rho: float) -> Tensor:
+def _run_sam(answer: Callable, momentum: float | None, rho: float) -> Tensor:
     """The weights and the steps of the schedule after a training of five batches."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
-    batches = [(2 * torch.randn(8, 6), torch.randint(3, (8,))) for _ in range(5)]
-    optimizer = SGD(model.parameters(), lr=0.3, momentum=momentum, weight_decay=0.1)
+    batches = [(2 * torch.randn(8, 6), torch.randint(3, (8,))) for _ in range(5 if rho else 7)]
+    for parameter in model.parameters():
+        parameter.grad = torch.randn_like(parameter)  # from before
+    groups = [{"params": [*part.parameters()]} for part in (model[0], model[2])]
+    optimizer = (
+        AdamW(groups, lr=0.03)
+        if momentum is None
+        else SGD(groups, lr=0.3, momentum=momentum, weight_decay=0.1)
+    )
     with warnings.catch_warnings(action="ignore", category=UserWarning):
         schedule = LambdaLR(optimizer, lambda step: 1 / (1 + step))
         answer(model, optimizer, schedule, copy.deepcopy(batches), rho)
@@ -343,7 +364,7 @@ def _run_sam(answer: Callable, momentum: float, rho: float) -> Tensor:
 @checks_exercise(faults=SAM_FAULTS)
 def check_train_sam(answer: Callable) -> None:
     """``answer(model, optimizer, schedule, batches, rho)``, in place."""
-    for momentum, rho in ((0.0, 0.5), (0.9, 0.5), (0.9, 0.0)):
+    for momentum, rho in ((0.0, 0.5), (0.9, 0.5), (0.9, 0.0), (None, 0.5)):
         found = _run_sam(answer, momentum, rho)
         right = _run_sam(_train_sam, momentum, rho)
         diagnose(

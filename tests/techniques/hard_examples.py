@@ -49,7 +49,9 @@ FAULTS = [
 def check_pytorch_card(card):
     """Each example is judged by a network that was trained on the other half."""
     torch.manual_seed(0)
-    x, y = torch.randn(40, 3), torch.randint(2, (40,))
+    right = torch.tensor([0, 1] * 20)
+    x = torch.randn(40, 3) + 2 * right[:, None]
+    y = torch.where(torch.arange(40) < 3, 1 - right, right)
     half = torch.randperm(40) % 2
     losses = torch.empty(40)
     for part in (0, 1):
@@ -62,22 +64,20 @@ def check_pytorch_card(card):
         for index in torch.nonzero(half != part)[:, 0]:
             losses[index] = -net(x[index]).log_softmax(dim=0)[y[index]].detach()
     torch.testing.assert_close(card["losses"], losses, rtol=1e-4, atol=1e-5)
+    assert sorted(losses.argsort(descending=True)[:3].tolist()) == [0, 1, 2]  # the wrong labels
 
 
 def check_lightning_card(card):
-    """Steps of SGD on the mean of the highest half."""
-    torch.manual_seed(0)
-    pairs = [(torch.randn(3), i % 2) for i in range(40)]
-    net = card["LitNet"]().model
-    for inputs, targets in DataLoader(pairs, 8):
-        each = -net(inputs).log_softmax(dim=1)[torch.arange(8), targets]
-        net.zero_grad()
-        (each.sort().values[4:].sum() / 4).backward()
-        with torch.no_grad():
-            for parameter in net.parameters():
-                parameter -= 0.1 * parameter.grad
-    for one, other in zip(card["lit_net"].model.parameters(), net.parameters(), strict=True):
-        torch.testing.assert_close(one.cpu(), other)
+    """Trained on the mean of the highest half, validated with the mean of all."""
+    trained, losses = card["lit_net"].cpu(), []
+    for inputs, targets in DataLoader(card["pairs"], 8):
+        each = -trained.model(inputs).log_softmax(dim=1)[torch.arange(8), targets]
+        loss = trained.training_step((inputs, targets), 0)
+        torch.testing.assert_close(loss, each.sort().values[4:].mean())
+        losses.append(each.mean())
+    validated = card["trainer"].callback_metrics["val_loss"].cpu()
+    torch.testing.assert_close(validated, torch.stack(losses).mean())
+    assert card["trainer"].global_step == 5
 
 
 # Planted answers of the lesson's exercises.
@@ -251,6 +251,11 @@ WRONG_ANSWERS = {
          "without dimensions"),
         (_keep(body="return losses.detach().topk(math.ceil(share * len(losses))).values.mean()"),
          "has no gradient"),
+        (_keep(body="return losses.topk(min(len(losses), int(share * len(losses)) + 1))"
+                    ".values.mean()"), "Not the mean"),
+        (_keep(body="loss = losses.topk(math.ceil(share * len(losses))).values.mean(); "
+                    "return torch.tensor(loss.item(), requires_grad=True)"), "not the gradient"),
+        (_keep(guard="if not 0 < share < 1: raise ValueError(share)"), "A share of 1 is allowed"),
         (_keep(guard="pass"), "A share of"),
         (_keep(guard="assert 0 < share <= 1"), "raises AssertionError"),
         (_keep(guard="if share < 0 or share > 1: raise ValueError(share)"), "A share of 0"),
@@ -259,6 +264,9 @@ WRONG_ANSWERS = {
         (_rank(rest="True"), "have seen the examples"),
         (_rank(rest="i % folds == fold"), "trained on the fold"),
         (_rank(mode="pass"), "in train mode"),
+        (_rank().replace("def rank", "@torch.no_grad()\ndef rank"), "under no_grad"),
+        (_rank(result="return torch.tensor(sorted(range(n), key=lambda i: -losses[i])).float()"),
+         "integers"),
         (_rank(result="return torch.tensor(losses).argsort()"), "The lowest loss"),
         (_rank(result="return torch.tensor(losses).argsort(descending=True)[:5]"),
          "every index once"),
@@ -271,6 +279,7 @@ WRONG_ANSWERS = {
         (_train(back="pass"), "in eval mode"),
         (_train(look="pass"), "The look is in train mode"),
         (_train(zero="pass"), "add up"),
+        (_train().replace(":count]", ":4]"), "not those of steps on the hardest"),
         (_train(size="len(inputs)"), "size of the whole batch"),
         (_train(size="1"), "not those of steps on the hardest"),
         (_train(end="model.eval()"), "The network ends in eval mode"),

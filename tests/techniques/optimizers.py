@@ -339,6 +339,8 @@ WRONG_ANSWERS = {
         (_split(condition="decaying if parameter.dim() < 2 else others"), "the weights are not"),
         (_split(value=SWAPPED), "The decays of the groups are 0 and 0.3"),
         (_split(pair="parameter"), r"\(name, parameter\) pairs"),
+        (_split(pair="(parameter, name)"), r"\(name, parameter\) pairs"),
+        (_split(condition="decaying if parameter.dim() in (2, 4) else others"), "two or four"),
         (_split(value="decaying, others"), "A group is a dictionary"),
         (_split(value="[dict(params=decaying, weight_decay=weight_decay)]"), "two groups"),
         (_split(pair="(name, parameter.detach())"), "keep the pairs as they are"),
