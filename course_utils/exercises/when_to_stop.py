@@ -129,7 +129,7 @@ def check_find_weights(answer: Callable) -> None:
 def _assign(
     groups: np.ndarray,
     folds: int,
-    largest_first: bool = True,
+    first: str = "largest",
     to_smallest: bool = True,
     splits: bool = False,
 ) -> np.ndarray:
@@ -138,7 +138,8 @@ def _assign(
     sizes = np.bincount(of)
     if splits:
         return np.arange(len(groups)) % folds
-    order = np.argsort(-sizes, kind="stable") if largest_first else np.arange(len(names))
+    keys = {"largest": -sizes, "smallest": sizes, "lowest number": np.arange(len(names))}
+    order = np.argsort(keys[first], kind="stable")
     filled, fold_of_group = np.zeros(folds, dtype=int), np.empty(len(names), dtype=int)
     for turn, name in enumerate(order):
         fold = int(filled.argmin()) if to_smallest else turn % folds
@@ -150,9 +151,11 @@ def _assign(
 ASSIGN_FAULTS: Faults = (
     ("is in two folds", partial(_assign, splits=True)),
     ("Take the groups by their size, the largest first.",
-     partial(_assign, largest_first=False)),
-    ("Each group goes into the fold with the fewest images so far.",
+     partial(_assign, first="lowest number")),
+    ("Each group goes into the fold with the fewest images so far, the largest group first.",
      partial(_assign, to_smallest=False)),
+    ("Each group goes into the fold with the fewest images so far, the largest group first.",
+     partial(_assign, first="smallest")),
 )  # fmt: skip
 
 
@@ -166,7 +169,7 @@ def check_assign_groups(answer: Callable) -> None:
     """``answer(groups, folds) -> fold of each image (N,)``."""
     sizes = ((4, 1, 1, 2, 7, 3, 3, 5), (2, 2, 2, 2, 2, 2), (1, 9, 1, 1, 1, 6, 2, 3, 3), (3, 1, 2))
     for case, folds in zip(sizes, (3, 3, 4, 3), strict=True):
-        names = 10 * np.random.permutation(len(case)) + 3  # neither in order nor without gaps
+        names = 10 * np.arange(len(case)) + 3  # numbers with gaps
         groups = np.random.permutation(np.repeat(names, case))
         found = np.asarray(answer(groups.copy(), folds))
         require(found.shape == groups.shape, "Return the fold of each image, in one array (N,).")

@@ -300,9 +300,9 @@ WRONG_ANSWERS = {
     ],
     "assign_groups": [
         (_assign(order="range(len(names))"), "largest first"),
-        (_assign(order="np.argsort(sizes)"), "do not have the sizes"),
+        (_assign(order="np.argsort(sizes)"), "the largest group first"),
         (_assign(fold="turn % folds"), "fewest images"),
-        (_assign(added="1"), "do not have the sizes"),
+        (_assign(added="1"), "fewest images"),
         (_assign(result="np.arange(len(groups)) % folds"), "is in two folds"),
         (_assign(result="fold_of + 1"), "from 0 to"),
         (_assign(result="room"), "the fold of each image"),
