@@ -19,7 +19,7 @@ BODIES = (
     ("return baseline, changed, -found.high, -found.low", "sign"),
     ("return baseline, changed, 100 * found.low, 100 * found.high", "in points"),
     (f"return baseline, changed, *{MEAN_ALONE}", "changed accuracies alone"),
-    ("return baseline, changed, -0.01, 0.02", "take both from the same comparison"),
+    ("return baseline, changed, -0.01, 0.02", "take both, not rounded, from the same"),
     ("return baseline[:2], changed[:2], 0.0, 0.1", "With 2 paired seeds"),
     ("return baseline, changed[:3], 0.0, 0.1", "4 and 3 accuracies"),
     ("return 100 * baseline, 100 * changed, 0.0, 0.1", "not percent"),

@@ -81,7 +81,7 @@ def leak_image(data, fold_of, fold):
 
 
 def train_on_fold(data, fold_of, fold):
-    return LESSON["split_fold"](data, fold_of != fold, 0)
+    return LESSON["split_fold"](data, fold_of == fold, 0)
 
 
 def leave_other_out(data, fold_of, fold):
