@@ -18,7 +18,12 @@ CODE_TESTS := tests/unit tests/exercises tests/faults tests/test_combinations.py
 	$(addprefix tests/tools/teach/,test_check.py test_grade.py test_made_folder.py test_nbgrader.py \
 	test_sandbox.py)
 
-.PHONY: setup run verify test test-text test-cards test-faults test-browser test-latest lab release site doctor lint format execute lock bench clean
+# Tests that go from lesson to lesson.
+LESSON_TESTS := tests/exercises $(addprefix tests/notebooks/,test_cards.py test_execution.py)
+empty :=
+NAMES = $(subst $(empty) $(empty), or ,$(strip $(LESSONS)))
+
+.PHONY: setup run verify test test-text test-lessons test-cards test-faults test-browser test-latest lab release site doctor lint format execute lock bench clean
 
 setup: $(STAMP)
 
@@ -43,8 +48,14 @@ test: setup
 test-text: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 $(CODE_TESTS:%=--ignore=%)
 
+# With LESSONS="17_hard_examples 18_when_to_stop": all tests that depend on these lessons.
+test-lessons: test-text
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 $(LESSON_TESTS) -k '$(NAMES)'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 tests/test_combinations.py tests/unit/measure \
+		$(addprefix tests/tools/teach/,test_check.py test_grade.py test_nbgrader.py)
+
 test-cards: setup
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m cards tests/notebooks/test_cards.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m cards tests/notebooks/test_cards.py $(if $(LESSONS),-k '$(NAMES)')
 
 test-faults: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m faults

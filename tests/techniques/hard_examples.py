@@ -31,6 +31,19 @@ def take_threshold(logits, targets):
     return each[each > 1.0].sum() / len(each)
 
 
+class RankOverEpoch:
+    """The highest losses of the epoch so far, not of the batch."""
+
+    def __init__(self):
+        self.seen = []
+
+    def __call__(self, logits, targets):
+        each = F.cross_entropy(logits, targets, reduction="none")
+        self.seen.append(each.detach().float())
+        limit = torch.cat(self.seen).quantile(1 - SHARE)
+        return (each * (each > limit)).sum() / max(1, int((each > limit).sum()))
+
+
 def divide_by_batch(logits, targets):
     return SHARE * SEAM["loss"](logits, targets)
 
@@ -41,6 +54,7 @@ FAULTS = [
     ("loss", partial(LESSON["top_k_loss"], share=0.1)),
     ("loss", partial(LESSON["focal_loss"], gamma=2.0)),
     ("loss", take_threshold),
+    ("loss", RankOverEpoch()),
     ("loss", divide_by_batch),
 ]
 

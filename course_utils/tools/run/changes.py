@@ -1,20 +1,25 @@
-"""``python -m course_utils.tools.run.changes REVISION``: has anything but text changed since?
+"""``python -m course_utils.tools.run.changes REVISION``: what has changed since?
 
 ``.ci/run`` asks it. Where only text has changed, the tests that read no text would give what they
-gave before.
+gave before. Where only files of some lessons have changed, so would the tests of other lessons.
 """
 
 import sys
 from collections.abc import Sequence
+from pathlib import PurePosixPath
 
 import nbformat
 
 from course_utils.files import ROOT
 from course_utils.tools.run.choose import run_git
 
-__all__ = ["is_only_text", "list_changed_files"]
+__all__ = ["find_lessons_of", "is_only_text", "list_changed_files"]
 
 TEXT = (".md",)
+# Folders with a file for a lesson: its checks of exercises, and its technique with its cards.
+BY_NAME = ("course_utils/exercises", "tests/techniques")
+# What lessons read and what `course sync` draws: the lessons that depend on them run by their keys.
+STORED = ("data/results", "docs")
 
 
 def list_changed_files(revision: str) -> list[str]:
@@ -50,11 +55,39 @@ def is_only_text(path: str, revision: str) -> bool:
         return False
 
 
+def find_lessons_of(path: str) -> list[str] | None:
+    """The lessons to which a file belongs, by the stems of their notebooks; None: to all.
+
+    A stored result belongs to no lesson alone: a lesson that reads it changes with it.
+    """
+    file = PurePosixPath(path)
+    stems = {found.stem for found in (ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")}
+    folder = file.parent.as_posix()
+    if folder in STORED and file.suffix in (".json", ".png"):
+        return []
+    if folder == "notebooks" and file.suffix == ".ipynb":
+        return [file.stem] if file.stem in stems else None
+    if folder in BY_NAME and file.suffix == ".py":
+        return [stem for stem in stems if stem.partition("_")[2] == file.stem] or None
+    return None
+
+
 def main(arguments: Sequence[str]) -> int:
-    """Print ``text`` if only text has changed since the revision, ``code`` otherwise."""
+    """Print what has changed since the revision.
+
+    ``text``: only text. ``lessons`` and their names: only files of these lessons, and text.
+    ``code``: something else.
+    """
     (revision,) = arguments
-    only_text = all(is_only_text(path, revision) for path in list_changed_files(revision))
-    print("text" if only_text else "code")
+    changed = [p for p in list_changed_files(revision) if not is_only_text(p, revision)]
+    lessons: set[str] = set()
+    for path in changed:
+        found = find_lessons_of(path)
+        if found is None:
+            print("code")
+            return 0
+        lessons.update(found)
+    print(" ".join(["lessons", *sorted(lessons)]) if lessons else "code" if changed else "text")
     return 0
 
 

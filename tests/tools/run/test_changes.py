@@ -56,10 +56,10 @@ def test_nothing_has_changed(judge):
     ("change", "expected"),
     [
         (change_sentence, "text"),
-        (change_code, "code"),
-        (change_output, "code"),
-        (change_metadata, "code"),
-        (add_cell, "code"),
+        (change_code, "lessons 01_one"),
+        (change_output, "lessons 01_one"),
+        (change_metadata, "lessons 01_one"),
+        (add_cell, "lessons 01_one"),
     ],
 )
 def test_of_a_notebook_only_its_sentences_are_text(judge, school, change, expected):
@@ -81,9 +81,51 @@ def test_one_file_of_code_among_texts_is_code(judge, school):
     assert judge() == "code"
 
 
-def test_a_deleted_or_damaged_notebook_is_code(judge, school):
+def write_file(school, name):
+    path = school.notebooks.parent / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("new\n")
+
+
+def test_checks_and_technique_belong_to_their_lesson(judge, school):
+    for name in ("course_utils/exercises/one.py", "tests/techniques/one.py", "data/new.md"):
+        write_file(school, name)
+        write_file(school, "data/results/one_2cores.json")
+    assert judge() == "lessons 01_one"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "course_utils/exercises/checking.py",
+        "course_utils/exercises/two.py",
+        "course_utils/one.py",
+        "tests/techniques/record.py",
+        "data/results/one.py",
+        "benchmarks/one.py",
+        "data/photos/one.json",
+    ],
+)
+def test_what_belongs_to_no_lesson_is_code(judge, school, name):
+    edit(school.lessons[0], change_code)
+    write_file(school, name)
+    assert judge() == "code"
+
+
+def test_a_stored_result_alone_is_code(judge, school):
+    write_file(school, "data/results/one_2cores.json")
+    assert judge() == "code"
+
+
+def test_two_lessons_are_named_in_order(judge, school):
+    school.write("02_two", "print(2)")
+    edit(school.lessons[0], change_code)
+    assert judge() == "lessons 01_one 02_two"
+
+
+def test_a_deleted_notebook_is_code_and_a_damaged_one_is_its_lesson(judge, school):
     path = school.lessons[0].path
     path.write_text("{")
-    assert judge() == "code"
+    assert judge() == "lessons 01_one"
     path.unlink()
     assert judge() == "code"
