@@ -1,9 +1,10 @@
 """Checks of the exercises of lesson 18."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import torch
@@ -283,11 +284,7 @@ def _predict(
     return together[torch.cat(numbers).argsort()] if places else together
 
 
-WORDS = {2: "Two", 3: "Three", 4: "All"}
-FOUR_FAULTS = (  # those of the exercise's text
-    {"scales_by": "all"}, {"makes_once": True}, {"evaluates": False}, {"places": False},
-)  # fmt: skip
-PREDICT_FAULTS: Faults = (
+SINGLE_FAULTS: Faults = (
     ("The mean and the standard deviation are those of all examples: take them from the "
      "training folds.", partial(_predict, scales_by="all")),
     ("The mean and the standard deviation are those of the fold that is judged: take them from "
@@ -310,10 +307,24 @@ PREDICT_FAULTS: Faults = (
      partial(_predict, dim=0)),
     ("Take the standard deviation that `std(dim=0)` gives: it divides by n - 1.",
      partial(_predict, correction=0)),
-    *((f"{WORDS[count]} of the four faults are left.",
-       partial(_predict, **{key: value for fault in some for key, value in fault.items()}))
-      for count in (2, 3, 4) for some in combinations(FOUR_FAULTS, count)),
 )  # fmt: skip
+
+
+def _combine_faults() -> Iterator[tuple[str, Callable]]:
+    """Two or more of the four faults in the exercise's text."""
+    four: list[dict[str, Any]] = [
+        {"scales_by": "all"},
+        {"makes_once": True},
+        {"evaluates": False},
+        {"places": False},
+    ]
+    for count, word in ((2, "Two"), (3, "Three"), (4, "All")):
+        for some in combinations(four, count):
+            options = {name: value for fault in some for name, value in fault.items()}
+            yield f"{word} of the four faults are left.", partial(_predict, **options)
+
+
+PREDICT_FAULTS: Faults = (*SINGLE_FAULTS, *_combine_faults())
 
 
 @checks_exercise(faults=PREDICT_FAULTS)
