@@ -18,6 +18,9 @@ CODE_TESTS := tests/unit tests/exercises tests/faults tests/test_combinations.py
 	$(addprefix tests/tools/teach/,test_check.py test_grade.py test_made_folder.py test_nbgrader.py \
 	test_sandbox.py)
 
+# Of these, the ones that do read a lesson: its text against stored results, or against the race.
+READING_TESTS := $(wildcard tests/unit/*/test_*_lesson.py) tests/tools/race/test_race_rules.py
+
 # Tests that go from lesson to lesson.
 LESSON_TESTS := tests/exercises $(addprefix tests/notebooks/,test_cards.py test_execution.py)
 empty :=
@@ -47,11 +50,12 @@ test: setup
 
 test-text: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 $(CODE_TESTS:%=--ignore=%)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 $(READING_TESTS)
 
 # With LESSONS="17_hard_examples 18_when_to_stop": all tests that depend on these lessons.
 test-lessons: test-text
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 $(LESSON_TESTS) -k '$(NAMES)'
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 tests/test_combinations.py tests/unit/measure \
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 tests/test_combinations.py \
 		$(addprefix tests/tools/teach/,test_check.py test_grade.py test_nbgrader.py)
 
 test-cards: setup
