@@ -14,7 +14,7 @@ CODE_TESTS := tests/unit tests/exercises tests/faults tests/test_combinations.py
 	$(addprefix tests/notebooks/,test_cards.py test_execution.py) \
 	$(addprefix tests/tools/,test_cli.py test_environment.py test_make_photos.py test_pretrain.py \
 	test_race_rivals.py) \
-	$(addprefix tests/tools/report/,test_course_cost.py test_freshness.py test_keep.py) \
+	$(addprefix tests/tools/report/,test_course_cost.py test_keep.py) \
 	$(addprefix tests/tools/teach/,test_check.py test_grade.py test_made_folder.py test_nbgrader.py \
 	test_sandbox.py)
 
@@ -70,7 +70,7 @@ test-browser: setup
 test-latest:
 	$(PYTHON) -m venv --clear build/latest-venv
 	$(LATEST) -m pip install --quiet --disable-pip-version-check --upgrade --editable '.[cluster,dali,search,teach,dev]'
-	OMP_NUM_THREADS=1 $(LATEST) -m course_utils.tools.report.freshness --numprocesses 2 --newest
+	OMP_NUM_THREADS=1 $(LATEST) -m pytest --numprocesses 2 --newest
 
 release: setup
 	$(BIN)/course release

@@ -63,7 +63,7 @@ RIVALS = {
         "torchvision's ResNet-18 from scratch (no ImageNet weights can be had here), Adam at 0.05, "
         "batches of 32, albumentations with the scalar rotate=15, two workers, fp32; the first "
         "five of its ten epochs, which have one learning rate",
-        "seminar notebook on effective training, 2023 (source 002 of this course)",
+        "seminar notebook on effective training, 2023",
         epochs=5,
         seeds=1,
     ),

@@ -26,6 +26,17 @@ class Config:
     first_seed: int = 0
     progress: bool = False  # progress bars: for a person at the screen, not for stored outputs
 
+    def __post_init__(self) -> None:
+        """Raise a CourseError if the data set's name is bytes that no text can hold.
+
+        It is written into notebooks and results, which are UTF-8.
+        """
+        try:
+            self.dataset.encode("utf-8")
+        except UnicodeEncodeError:
+            name = os.fsencode(self.dataset).decode("utf-8", "backslashreplace")
+            raise CourseError(f"the data set's folder {name} is not UTF-8: rename it") from None
+
     @property
     def seeds(self) -> tuple[int, ...]:
         """The paired seeds of every comparison: ``first_seed, first_seed + 1, …``."""
@@ -90,7 +101,8 @@ def load_config(profile: str = "", *, dataset: str = "", first_seed: int | None 
     seed 0. ``COURSE_PROGRESS=0`` turns progress bars off.
 
     Raises:
-        CourseError: unknown profile; a seed that is not an integer ≥ 0.
+        CourseError: unknown profile; a seed that is not an integer ≥ 0; a data set's folder whose
+            name is no text.
     """
     profile = profile or os.environ.get("COURSE_PROFILE") or "quick"
     if profile not in PROFILES:

@@ -4,7 +4,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
@@ -17,7 +17,7 @@ from course_utils.config import PROFILES, load_config
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
 
-__all__ = ["Finding", "check_environment", "find_package_faults"]
+__all__ = ["Finding", "check_environment", "find_package_faults", "find_unwritable_homes"]
 
 GIB = 2**30
 UNEXPECTED = "a file of the course is damaged, or a package: compare with git, run make setup"
@@ -133,6 +133,45 @@ def _check_memory() -> Finding:
     return Finding("Memory", f"{free / GIB:.1f} GiB free", fix)
 
 
+def _check_threads() -> Finding:
+    from course_utils.processes.threads import measure_threads
+
+    return Finding("Threads", measure_threads().describe(), required=False)
+
+
+def find_unwritable_homes(variables: Mapping[str, str]) -> dict[str, Path]:
+    """Folders in which Jupyter, IPython and Matplotlib keep their files and cannot.
+
+    Returns:
+        For each the variable that names another folder.
+    """
+    home = Path(os.path.expanduser("~"))
+    usual = {
+        "JUPYTER_CONFIG_DIR": home / ".jupyter",
+        "JUPYTER_DATA_DIR": Path(variables.get("XDG_DATA_HOME") or home / ".local/share"),
+        "JUPYTER_RUNTIME_DIR": Path(variables.get("XDG_DATA_HOME") or home / ".local/share"),
+        "IPYTHONDIR": home / ".ipython",
+        "MPLCONFIGDIR": Path(variables.get("XDG_CONFIG_HOME") or home / ".config"),
+    }
+    places = {name: Path(variables.get(name) or folder) for name, folder in usual.items()}
+    return {name: folder for name, folder in places.items() if not _can_be_written(folder)}
+
+
+def _can_be_written(folder: Path) -> bool:
+    """Whether files can be made in ``folder``, which need not exist yet."""
+    nearest = next((x for x in (folder, *folder.parents) if os.path.lexists(x)), folder)
+    return nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
+
+
+def _check_home() -> Finding:
+    faults = find_unwritable_homes(os.environ)
+    if not faults:
+        return Finding("Home", "Jupyter can keep its files", required=False)
+    name, folder = next(iter(faults.items()))
+    fix = f"course lab takes other folders; for Jupyter without it set {name}"
+    return Finding("Home", f"Jupyter cannot write to {folder}", fix, required=False)
+
+
 def _check_disk(folder: Path) -> Finding:
     free = shutil.disk_usage(folder).free
     fix = "" if free >= MIN_DISK else f"free {MIN_DISK / GIB:.0f} GiB on the disk of {folder}"
@@ -158,7 +197,7 @@ def _check_data() -> Finding:
     if dataset == "shapes":
         return Finding("Data", "shapes need no files")
     try:
-        names, targets, _ = open_images(dataset)
+        names, targets, *_ = open_images(dataset)
     except (CourseError, OSError) as error:
         return Finding("Data", str(error), "set COURSE_DATASET=shapes until that is fixed")
     return Finding("Data", f"{dataset}: {len(targets):,} images of {len(names)} classes")
@@ -209,7 +248,9 @@ def check_environment(folder: Path = ROOT) -> Iterator[Finding]:
         "GPU": _check_gpu,
         "DALI": _check_dali,
         "Memory": _check_memory,
+        "Threads": _check_threads,
         "Disk": lambda: _check_disk(folder),
+        "Home": _check_home,
         "Write access": lambda: _check_write_access(folder),
         "Data": _check_data,
         "Photographs": _check_photos,

@@ -5,13 +5,15 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["ROOT", "replace_folder", "write_atomically"]
+__all__ = ["ROOT", "probe_folder", "replace_folder", "write_atomically"]
 
 ROOT = Path(__file__).resolve().parents[1]  # of the repository: data/, notebooks/, course_utils/
 
 
-def write_atomically(path: Path, content: str | bytes) -> None:
+def write_atomically(path: Path, content: str | bytes, mode: int = 0o644) -> None:
     """Write ``content`` beside ``path`` and move it into place in one step; makes the folder.
+
+    ``mode`` says who may read and write the file.
 
     Raises:
         OSError: it cannot be written; the error names a file, which that of a full disk does not.
@@ -23,13 +25,24 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     try:
         with open(handle, "wb") as file:
             file.write(content)
-        os.chmod(temporary, 0o644)
+        os.chmod(temporary, mode)
         os.replace(temporary, path)
     except BaseException as error:
         os.unlink(temporary)
         if isinstance(error, OSError) and error.filename is None:
             error.filename = str(path)
         raise
+
+
+def probe_folder(folder: Path) -> None:
+    """Make the folder and a file in it, which is deleted: so what follows can be written.
+
+    Raises:
+        OSError: it cannot.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):
+        pass
 
 
 def replace_folder(new: Path, target: Path, keep: Sequence[str] = ()) -> None:

@@ -1,10 +1,13 @@
 """Figures of the course: one look, colours that colour-blind readers can tell apart."""
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import nn
@@ -19,6 +22,7 @@ if TYPE_CHECKING:  # a figure needs no Lightning, which takes seconds to import
 
 __all__ = [
     "COLOURS",
+    "cover_signs",
     "plot_against_parameters",
     "plot_confusion",
     "plot_cuts",
@@ -32,6 +36,8 @@ __all__ = [
 # n-th variant has the n-th colour throughout
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C510A")
 GREY = "#999999"
+PLACEHOLDERS = "Last Resort"  # a font that comes with matplotlib, with a box for every sign
+_without_font: set[str] = set()  # signs of which it was said that they are shown as boxes
 
 
 def use_style() -> None:
@@ -59,6 +65,50 @@ def use_style() -> None:
     )
 
 
+def cover_signs(texts: Iterable[str]) -> None:
+    """Let figures show the signs of ``texts``, such as class names in Chinese.
+
+    If matplotlib's fonts lack some, the font of this machine that has the most of them is added as
+    a fallback; what no font has is said once, and shown as boxes.
+    """
+    missing = {sign for sign in "".join(texts) if not sign.isspace()} - _without_font
+    families = plt.rcParams["font.family"]
+    missing = _lacking(
+        missing,
+        [font_manager.findfont(font_manager.FontProperties(family=[name])) for name in families],
+    )
+    if not missing:
+        return
+    known = {entry.fname for entry in font_manager.fontManager.ttflist}
+    for path in set(font_manager.findSystemFonts()) - known:  # installed since matplotlib looked
+        with suppress(Exception):  # one that matplotlib cannot draw
+            font_manager.fontManager.addfont(path)
+    left = {
+        entry.name: _lacking(missing, [entry.fname])
+        for entry in font_manager.fontManager.ttflist
+        if entry.style == "normal" and not entry.name.startswith(PLACEHOLDERS)
+    }
+    best = min(left, key=lambda name: (len(left[name]), "Sans" not in name, name))
+    if len(left[best]) < len(missing):
+        plt.rcParams["font.family"] = [*families, best]
+    if left[best]:
+        _without_font.update(left[best])
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # one for each sign
+        print(
+            f"No font of this machine has the signs {' '.join(sorted(left[best])[:10])}: figures "
+            "show boxes. Install one, such as Noto Sans CJK, and restart the kernel."
+        )
+
+
+def _lacking(signs: set[str], paths: Iterable[str]) -> set[str]:
+    """Those of ``signs`` that none of the fonts has."""
+    for path in paths:
+        with suppress(OSError, RuntimeError):  # a font that is gone, or damaged
+            font = font_manager.get_font(path)
+            signs = {sign for sign in signs if not font.get_char_index(ord(sign))}
+    return signs
+
+
 def plot_images(
     images: np.ndarray, labels: Sequence[str], title: str, columns: int = 10, size: float = 0.7
 ) -> Figure:
@@ -66,6 +116,7 @@ def plot_images(
 
     ``columns`` images per row, each ``size`` inches wide.
     """
+    cover_signs(labels)
     rows = -(-len(images) // columns)
     lines = 1 + max(label.count("\n") for label in labels)
     height = rows * (size + 0.16 * lines) + 0.35
@@ -186,6 +237,7 @@ def plot_against_parameters(comparisons: Mapping[str, "Comparison"], title: str)
 
 def plot_confusion(counts: np.ndarray, class_names: Sequence[str], title: str) -> Figure:
     """A confusion matrix: ``counts[i, j]`` images of true class i were called class j."""
+    cover_signs(class_names)
     figure, axis = plt.subplots(figsize=(4.9, 4.3))
     axis.grid(False)
     image = axis.imshow(counts, cmap="Blues")

@@ -9,6 +9,7 @@ show what takes more time, or another machine, than a reader has.
 import json
 import math
 import os
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
@@ -26,6 +27,7 @@ __all__ = [
     "LessonResult",
     "append_record",
     "list_results",
+    "median_seconds_to",
     "read_file",
     "read_records",
     "read_results",
@@ -68,6 +70,7 @@ FIELD_TYPES: dict[str, Any] = {
     "over_budget": bool,
     "commit": str | None,
     "key": str,
+    "threads": int | None,
 }
 ABOUT = {"command", "dataset", "first_seed", "hardware", "versions", "commit"}  # of results
 CURE = "restore it with `git checkout data/results`, or make it again"
@@ -148,6 +151,7 @@ class LessonResult:
     over_budget: bool = False
     commit: str | None = None
     key: str = ""  # `Plan.key` of what passed; an empty one is executed again
+    threads: int | None = None  # of PyTorch; one and two of them sum in different orders
 
     def to_json(self) -> dict:
         """The entry as it is written into ``course.json``."""
@@ -289,3 +293,22 @@ def seconds_to(goal: float, curve: Iterable[Sequence[float]]) -> float:
     ``curve``: pairs ``(seconds, accuracy)`` in the order of time, as in `Run.curve`.
     """
     return next((seconds for seconds, accuracy in curve if accuracy >= goal), float("inf"))
+
+
+def median_seconds_to(goal: float, curves: Iterable[Iterable[Sequence[float]]]) -> float:
+    """Seconds in which a recipe reaches the accuracy ``goal``: the median over its seeds.
+
+    This is what the whole course means by *reached*: infinite, which is "not reached", unless more
+    than half of the seeds reach it. With two seeds, both have to.
+
+    Args:
+        goal: an accuracy from 0 to 1.
+        curves: one curve of `seconds_to` for each seed, at least one.
+
+    Raises:
+        ValueError: no curve.
+    """
+    seconds = [seconds_to(goal, curve) for curve in curves]
+    if not seconds:
+        raise ValueError("no training: give one curve for each seed")
+    return statistics.median(seconds)

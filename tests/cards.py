@@ -34,11 +34,18 @@ from tests.conftest import NO_NETWORK
 HEADINGS = {"pytorch": "In plain PyTorch", "lightning": "In Lightning"}
 LEAD_INS = ["Use it when", "Not when", "Defaults", "Cost", "Trap", "Trap"]
 LEAST_LINES, MOST_LINES, LINE_LENGTH = 5, 25, 100
-LONGER = {  # scripts from start to end; a reader of files for each process; all steps together
+# Guards against wrong use; scripts from start to end; a reader of files for each process.
+LONGER = {
+    "06_label_smoothing, card-lightning": 29,
+    "08_gradient_accumulation, card-lightning": 26,
     "09_ddp, card-pytorch": 46,
     "11_dali, card-pytorch": 26,
     "12_putting_it_together, card-pytorch": 89,
-    "12_putting_it_together, card-lightning": 30,
+    "12_putting_it_together, card-lightning": 31,
+    "13_weight_averaging, card-lightning": 28,
+    "14_finders, card-lightning": 27,
+    "15_gradient_clipping, card-pytorch": 26,
+    "16_optimizers, card-pytorch": 28,
 }
 MOST_MUTANTS = 40  # planted by the test in one card, until its check notices one
 START_LIMIT_S = 300  # a guard against a hang, not a measurement
@@ -221,6 +228,60 @@ def execute(source):
         else:
             sys.modules["card"] = before
     return vars(module)
+
+
+class _Enrich(ast.NodeTransformer):
+    """Puts BatchNorm and dropout into every network that stands in for the reader's."""
+
+    def __init__(self, lines):
+        self.lines, self.inside, self.count = lines, False, 0
+
+    def visit(self, node):
+        before = self.inside
+        first = getattr(node, "lineno", None)
+        if isinstance(node, ast.ClassDef | ast.stmt) and first:
+            last = first if isinstance(node, ast.ClassDef) else node.end_lineno
+            self.inside |= any("# yours" in line for line in self.lines[first - 1 : last])
+        node = super().visit(node)
+        self.inside = before
+        return node
+
+    def visit_Call(self, node):
+        self.generic_visit(node)
+        name = ast.unparse(node.func)
+        if self.inside and name.endswith("nn.Linear"):
+            part, (before, after) = name.removesuffix("Linear"), map(ast.unparse, node.args)
+            new = (
+                f"{part}Sequential({part}Linear({before}, 8), {part}BatchNorm1d(8), "
+                f"{part}Dropout(0.1), {part}Linear(8, {after}))"
+            )
+        elif self.inside and name == "timm.create_model":
+            node.keywords.append(ast.keyword("drop_rate", ast.Constant(0.1)))
+            new = ast.unparse(node)
+        elif name.endswith("nn.BatchNorm2d") and self.inside:
+            new = f"{name.removesuffix('BatchNorm2d')}Sequential({ast.unparse(node)}, nn.Dropout())"
+        elif name == "BoringModel":
+            new = "enrich(BoringModel())"
+        else:
+            return node
+        self.count += 1
+        return ast.parse(new, mode="eval").body
+
+
+ENRICH = """
+def enrich(module):
+    import torch.nn as nn
+    module.layer = nn.Sequential(nn.Linear(32, 8), nn.BatchNorm1d(8), nn.Dropout(0.1), module.layer)
+    module.layer[-1] = nn.Linear(8, 2)
+    return module
+"""
+
+
+def enrich_networks(source):
+    """A card with BatchNorm and dropout in the networks that stand in; how many there are."""
+    change = _Enrich(source.splitlines())
+    tree = ast.fix_missing_locations(change.visit(ast.parse(source)))
+    return ENRICH + ast.unparse(tree), change.count
 
 
 def check_card(card, technique, folder, source=None):

@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # needs PyTorch, and many a test needs neither
 
 ROOT = Path(__file__).resolve().parents[1]
 NO_NETWORK = ROOT / "tests" / "no_network"  # on PYTHONPATH it refuses connections off the machine
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # as `make test`: no test looks at the machine's load
 CIFAR_ARCHIVE = ROOT.parent / "shared" / "cifar10" / "cifar10_jpeg.tar.xz"
 
 

@@ -147,7 +147,12 @@ WORDS = (
         "training waits for images",
     ),
     Word(r"envelopes?", "held-out predictions", "the sealed envelope"),
-    Word(r"flatter(?:s|y|ed|ing)?", "optimistically biased", "flattered by a choice"),
+    Word(
+        r"flatter(?:s|y|ed|ing)?",
+        "optimistically biased",
+        "flattered by a choice",
+        (r"flatter minim(?:um|a)",),
+    ),
     Word(r"\*(?:as they are|shuffled)\*", "in-domain, shifted", "images *as they are*"),
     Word(r"ladders?|rungs?", "cumulative ablation", "the ladder of steps"),
     Word(

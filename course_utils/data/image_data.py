@@ -1,6 +1,7 @@
 """Data: `load_data` makes the splits of a data set, `ImageData` serves batches of them."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -14,11 +15,16 @@ from course_utils.data.loaders import Augment, BatchDataset
 from course_utils.data.shape_outlines import OUTLINES
 from course_utils.data.shapes import make_shapes
 from course_utils.data.sources import open_images
+from course_utils.data.twins import NamedImages, tell_leaked, tell_mixed
 from course_utils.errors import CourseError
+from course_utils.processes.inherited import forget_cluster
+from course_utils.processes.threads import use_threads
 
 __all__ = ["ImageData", "Images", "load_data", "split_stratified"]
 
 SPLIT_SEED = 0  # the split is made once: run seeds change initial weights and order, not the data
+FEWEST = 60  # images in train/ of somebody's own with which every lesson runs, in each profile
+MOST_NAMED = 10  # classes in one message
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,8 @@ class ImageData:
     """The splits of one data set, and the loaders over them.
 
     ``mean`` and ``std`` are those of the training split's channels, in units of 255.
-    ``open_test`` reads the test split; only the last lesson calls it.
+    ``open_test`` reads the test split; only the last lesson calls it. ``batch_size`` is at most
+    the number of training images, so that lessons which divide it among processes get a batch.
     """
 
     name: str
@@ -110,11 +117,12 @@ class ImageData:
         """
         num_images = max(0, num_images)
         images, targets = self.train.images[:num_images], self.train.targets[:num_images]
-        if len(np.unique(targets)) < self.num_classes:
-            raise CourseError(
-                f"{num_images} training images leave a class out of {self.num_classes}: take more"
-            )
-        return replace(self, train=Images(images, targets))
+        left_out = np.setdiff1d(np.arange(self.num_classes), targets)
+        if len(left_out):
+            missing = _list_classes(self.class_names, left_out)
+            raise CourseError(f"{num_images} training images leave out {missing}: take more")
+        train = Images(images, targets)
+        return replace(self, train=train, batch_size=min(self.batch_size, len(train)))
 
     def summarize(self) -> dict[str, object]:
         """Name, sizes and classes, as runs record them."""
@@ -135,7 +143,11 @@ class ImageData:
 
 
 def split_stratified(
-    targets: np.ndarray, num_train: int | None, num_val: int, seed: int = SPLIT_SEED
+    targets: np.ndarray,
+    num_train: int | None,
+    num_val: int,
+    seed: int = SPLIT_SEED,
+    class_names: Sequence[str] = (),
 ) -> tuple[np.ndarray, np.ndarray]:
     """Indices of a training and a validation split, disjoint, in the classes' own proportions.
 
@@ -147,6 +159,7 @@ def split_stratified(
         targets: ``(N,)`` int, one class index per image.
         num_train: images to train on; None: all that validation, at most a tenth, leaves.
         num_val: images to validate on. With fewer images than asked for, both parts shrink alike.
+        class_names: what an error calls the classes; empty: their numbers.
 
     Raises:
         CourseError: when a class would be missing from either split.
@@ -165,55 +178,103 @@ def split_stratified(
         num_val = num_val * len(targets) // asked
         num_train = len(targets) - num_val
     val, train = order[:num_val], order[num_val : num_val + num_train]
-    classes = len(np.unique(targets))
-    if min(len(np.unique(targets[part])) for part in (train, val)) < classes:
-        raise CourseError(
-            f"{len(train)} training and {len(val)} validation images leave a class out of "
-            f"{classes}: use more images, or a profile that takes more"
-        )
+    for part, what in ((train, "training"), (val, "validation")):
+        left_out = np.setdiff1d(targets, targets[part])
+        if len(left_out):
+            raise CourseError(
+                f"{len(part):,} {what} images leave out {_list_classes(class_names, left_out)}: "
+                + _fix_left_out(len(targets), len(train), len(val), asked)
+            )
     return train, val
 
 
-def _read_test(dataset: str) -> Images:
-    """The test split of a data set."""
+def _list_classes(class_names: Sequence[str], labels: np.ndarray) -> str:
+    """The first ten classes by their names, or by their numbers if they have none."""
+    names = [class_names[label] if class_names else str(label) for label in labels[:MOST_NAMED]]
+    return ", ".join([*names, "…"] if len(labels) > MOST_NAMED else names)
+
+
+def _fix_left_out(total: int, num_train: int, num_val: int, asked: int) -> str:
+    """What helps when a split leaves a class out."""
+    smaller = min(num_train, num_val)
+    if not smaller:
+        return "add images"
+    needed = -(-total // smaller)  # then a stretch of smaller / total holds one for certain
+    fix = f"give each class {needed:,} images or more, or delete its folder"
+    return fix + (", or take a profile that uses more images" if asked < total else "")
+
+
+def _read_test(dataset: str, seen: NamedImages | None = None) -> Images:
+    """The test split of a data set; says which of its images were ``seen`` in training."""
     if dataset == "shapes":
         return Images(*make_shapes(2000, split="test"))
-    _, targets, pick = open_images(dataset, "test")
-    return Images(pick(np.arange(len(targets))), targets)
+    _, targets, pick, names = open_images(dataset, "test")
+    images = pick(np.arange(len(targets)))
+    if seen is not None:
+        tell_leaked(seen, NamedImages(images, targets, names), "test")
+    return Images(images, targets)
+
+
+def _check_number(dataset: str, found: int, config: Config) -> None:
+    """Raise a CourseError if a folder has fewer images than lessons need, or than are asked for."""
+    asked = FEWEST if config.num_train is None else config.num_train + config.num_val
+    if found < min(FEWEST, asked):
+        raise CourseError(
+            f"{dataset}: train/ has {found:,} images, and the lessons need {FEWEST} or more, such "
+            f"as {FEWEST // 3} in each of three classes: add images"
+        )
 
 
 def load_data(config: Config) -> ImageData:
     """Read the data set of ``config`` and split it, once and stratified, into train and validation.
 
-    The result can be pickled, so that a training can be sent to another process.
+    Of a folder of the user's own, it says which images are in both parts, or in two classes. The
+    result can be pickled, so that a training can be sent to another process. Every run begins
+    here, so here the process is prepared for it: see `use_threads` and `forget_cluster`.
 
     Raises:
         CourseError: unknown data set; a folder, an archive, a sheet or an image that cannot be
-            used; images that are all alike.
+            used; a folder with too few images; images that are all alike.
     """
+    forget_cluster(os.environ)
+    use_threads()
+    names: tuple[str, ...] = ()
     if config.dataset == "shapes":
         class_names = tuple(OUTLINES)
         num_train = 50_000 if config.num_train is None else config.num_train
         pool = make_shapes(num_train + config.num_val)
         targets, pick = pool[1], lambda index: pool[0][index]
     else:
-        class_names, targets, pick = open_images(config.dataset)
-
-    train_index, val_index = split_stratified(targets, config.num_train, config.num_val)
-    images = pick(train_index)
-    std = images.std((0, 1, 2)) / 255
+        class_names, targets, pick, names = open_images(config.dataset, progress=config.progress)
+    if names:
+        _check_number(config.dataset, len(targets), config)
+    train_index, val_index = split_stratified(
+        targets, config.num_train, config.num_val, class_names=class_names
+    )
+    index = np.concatenate([train_index, val_index])
+    images = pick(index)  # at once, so that one message names all damaged files
+    train = Images(images[: len(train_index)], targets[train_index])
+    val = Images(images[len(train_index) :], targets[val_index])
+    std = train.images.std((0, 1, 2)) / 255
     if not std.all():
         raise CourseError(
             f"{config.dataset}: in all training images a channel has one and the same value: "
             "there is nothing to learn from"
         )
+    seen = None
+    if names:
+        seen = NamedImages(images, targets[index], [names[i] for i in index])
+        cut = len(train_index)
+        first = NamedImages(train.images, train.targets, seen.names[:cut])
+        tell_leaked(first, NamedImages(val.images, val.targets, seen.names[cut:]), "validation")
+        tell_mixed(seen)
     return ImageData(
         name=config.dataset,
         class_names=class_names,
-        train=Images(images, targets[train_index]),
-        val=Images(pick(val_index), targets[val_index]),
-        mean=tuple((images.mean((0, 1, 2)) / 255).tolist()),
+        train=train,
+        val=val,
+        mean=tuple((train.images.mean((0, 1, 2)) / 255).tolist()),
         std=tuple(std.tolist()),
-        open_test=partial(_read_test, config.dataset),
-        batch_size=config.batch_size,
+        open_test=partial(_read_test, config.dataset, seen),
+        batch_size=min(config.batch_size, len(train)),
     )

@@ -1,63 +1,103 @@
-"""A folder of the user's own images: which files of it are read, and how."""
+"""A folder of the user's own images: which files of it are read, and what is said about them."""
 
 import os
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps
 
-from course_utils.data.shapes import IMAGE_SIZE
 from course_utils.errors import CourseError
 
-__all__ = ["PILLOW_ERRORS", "READABLE", "find_images", "list_classes", "read_image"]
+__all__ = [
+    "READABLE",
+    "check_same_classes",
+    "find_images",
+    "list_classes",
+    "walk_images",
+    "write_out",
+]
 
 READABLE = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
-PILLOW_ERRORS = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
+SYSTEM_FOLDERS = {  # of network drives and systems: thumbnails, deleted files, copies
+    "#recycle",
+    "#snapshot",
+    "$recycle.bin",
+    "@eadir",
+    "@recently-snapshot",
+    "@recycle",
+    "__macosx",
+    "lost+found",
+    "system volume information",
+}
 
 
-def read_image(path: Path) -> tuple[np.ndarray, bool]:
-    """One image, upright, as ``(32, 32, 3)`` uint8, and whether it had to be resized.
+def write_out(name: str | Path) -> str:
+    """A file's name as it can be printed.
+
+    Letters are composed, so that é is one sign; bytes that are no UTF-8 are written as \\xe9.
+    """
+    printable = os.fsencode(name).decode("utf-8", "backslashreplace")
+    return unicodedata.normalize("NFC", printable)
+
+
+def _is_skipped(folder: str) -> bool:
+    return folder.startswith(".") or folder.lower() in SYSTEM_FOLDERS
+
+
+def list_classes(split: Path) -> dict[str, Path]:
+    """The classes of a split and their folders, in order; hidden and system folders are none.
+
+    A name has composed letters, however the file system writes them: Macs write é as two.
 
     Raises:
-        CourseError: it is damaged, or has more than 16 bits of grey.
+        CourseError: a name that figures would read as a formula; two names that look the same.
     """
-    try:
-        with Image.open(path) as file:
-            image: Image.Image = ImageOps.exif_transpose(file)  # cameras turn by a note, not pixels
-            if image.mode in ("I", "F"):  # their range is not fixed, so they cannot be scaled
-                raise ValueError("32 bits per pixel: save it with 8 or 16")
-            if image.mode.startswith("I;16"):  # convert would clip, not scale
-                image = Image.fromarray((np.asarray(image) / 257).astype(np.uint8))
-            rgb = image.convert("RGB")  # grey and RGBA images are welcome
-    except PILLOW_ERRORS as error:
-        raise CourseError(f"cannot read the image {path}: replace or delete it ({error})") from None
-    if rgb.size == (IMAGE_SIZE, IMAGE_SIZE):
-        return np.asarray(rgb), False
-    return np.asarray(ImageOps.fit(rgb, (IMAGE_SIZE, IMAGE_SIZE))), True
-
-
-def list_classes(split: Path) -> list[str]:
-    """The folders in the folder of a split, in order; hidden ones are no classes.
-
-    Raises:
-        CourseError: a name that figures would read as a formula.
-    """
-    names = sorted(x.name for x in split.iterdir() if x.is_dir() and not x.name.startswith("."))
-    for name in names:
+    classes: dict[str, Path] = {}
+    for folder in sorted(x for x in split.iterdir() if x.is_dir() and not _is_skipped(x.name)):
+        name = write_out(folder.name)
         if "$" in name:
-            raise CourseError(f"{split / name}: figures read $ as a formula: rename the folder")
-    return names
+            raise CourseError(f"{folder}: figures read $ as a formula: rename the folder")
+        if name in classes:
+            raise CourseError(
+                f"{split} has two folders {name} that look the same: one has its accents composed, "
+                "the other, perhaps from a Mac, has not: put their images into one"
+            )
+        classes[name] = folder
+    return dict(sorted(classes.items()))
 
 
-def _walk(folder: Path) -> Iterator[tuple[Path, Path]]:
+def check_same_classes(root: Path, split: str, other: str) -> None:
+    """Raise a CourseError that names the classes that only one of two splits has."""
+    names = {part: list(list_classes(root / part)) for part in (split, other)}
+    if names[split] == names[other]:
+        return
+    only = [
+        f"{part}/ alone has {', '.join(map(_quote, missing))}"
+        for part, missing in (
+            (split, sorted(set(names[split]) - set(names[other]))),
+            (other, sorted(set(names[other]) - set(names[split]))),
+        )
+        if missing
+    ]
+    raise CourseError(f"{write_out(root)}: {', and '.join(only)}: give both the same folders")
+
+
+def _quote(name: str) -> str:
+    """A class's name, in quotes if it has a space at its end or an invisible sign."""
+    return name if name.isprintable() and name == name.strip() else repr(name)
+
+
+def _walk(folder: Path, skipped: Counter[str]) -> Iterator[tuple[Path, Path]]:
     """``(path, real path)`` of each file below a folder that is not hidden, in order.
 
-    Links to folders below it are not followed: one may lead back to where it lies.
+    Links to folders below it are not followed: one may lead back to where it lies. ``skipped``
+    counts the folders that are left out by their names.
     """
     for parent, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        skipped.update(name for name in folders if _is_skipped(name))
+        folders[:] = sorted(name for name in folders if not _is_skipped(name))
         real = Path(parent).resolve()
         for name in sorted(files):
             path = Path(parent, name)
@@ -66,8 +106,12 @@ def _walk(folder: Path) -> Iterator[tuple[Path, Path]]:
                 yield path, Path(os.path.realpath(path)) if path.is_symlink() else real / name
 
 
-def find_images(split: Path, classes: list[str]) -> tuple[list[Path], np.ndarray]:
-    """The images of a split and their classes ``(N,)`` int64; says which files are left out.
+def _is_image(path: Path) -> bool:
+    return path.suffix.lower() in READABLE and path.is_file()
+
+
+def find_images(split: Path, classes: dict[str, Path]) -> tuple[list[Path], np.ndarray]:
+    """The images of a split and their classes ``(N,)`` int64; says what is left out.
 
     Raises:
         CourseError: a class without images; an image that is there twice, by a link.
@@ -75,10 +119,11 @@ def find_images(split: Path, classes: list[str]) -> tuple[list[Path], np.ndarray
     paths: list[Path] = []
     targets: list[int] = []
     left_out: Counter[str] = Counter()
+    skipped = Counter(x.name for x in split.iterdir() if x.is_dir() and _is_skipped(x.name))
     where: dict[Path, Path] = {}  # real path to the path that was found first
-    for target, name in enumerate(classes):
-        for path, real in _walk(split / name):
-            if path.suffix.lower() not in READABLE or not path.is_file():
+    for target, folder in enumerate(classes.values()):
+        for path, real in _walk(folder, skipped):
+            if not _is_image(path):
                 left_out[path.suffix.lower() or "without an ending"] += 1
                 continue
             if real in where:
@@ -89,15 +134,28 @@ def find_images(split: Path, classes: list[str]) -> tuple[list[Path], np.ndarray
             where[real] = path
             paths.append(path)
             targets.append(target)
-    said = ", ".join(f"{count:,} {ending}" for ending, count in sorted(left_out.items()))
+    said = _list_counts(left_out)
     empty = sorted(set(range(len(classes))) - set(targets))
     if empty:
-        missing = ", ".join(classes[target] for target in empty)
+        missing = ", ".join(list(classes)[target] for target in empty)
         hint = f"; not read are {said}" if said else ""
         raise CourseError(
             f"{split}: no images of {missing}: add some ({', '.join(READABLE)}) or delete the "
             f"folder{hint}"
         )
     if said:
-        print(f"Files in {split} that are not read: {said}.")
+        print(f"Files in {write_out(split)} that are not read: {said}.")
+    if skipped:
+        print(f"Folders in {write_out(split)} that are not read: {_list_counts(skipped)}.")
     return paths, np.array(targets, dtype=np.int64)
+
+
+def walk_images(root: Path) -> list[Path]:
+    """All images in the classes of both splits, in order; says nothing."""
+    splits = [root / split for split in ("train", "test") if (root / split).is_dir()]
+    folders = [folder for split in splits for folder in list_classes(split).values()]
+    return [path for one in folders for path, _ in _walk(one, Counter()) if _is_image(path)]
+
+
+def _list_counts(counts: Counter[str]) -> str:
+    return ", ".join(f"{count:,} {write_out(name)}" for name, count in sorted(counts.items()))

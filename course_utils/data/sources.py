@@ -1,7 +1,6 @@
 """Images from files: `photos`, CIFAR-10, or a folder of the user's own.
 
-All openers return ``(class_names, targets, pick)``: ``targets`` ``(N,)`` int64 of every image
-of the split, and ``pick(index)`` that reads the images ``(len(index), 32, 32, 3)`` uint8, so
+An opener returns the targets of every image of a split, and a function that reads images, so
 that only those that are used are decoded.
 """
 
@@ -9,31 +8,39 @@ import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from course_utils.data.own_images import find_images, list_classes, read_image
+from course_utils.data.folder_reader import FolderReader
+from course_utils.data.own_images import check_same_classes, find_images, list_classes
 from course_utils.data.photos import open_photos
-from course_utils.data.shapes import IMAGE_SIZE
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
 
-__all__ = ["NAMED", "open_cifar10", "open_folder", "open_images"]
+__all__ = ["NAMED", "Opened", "open_cifar10", "open_folder", "open_images"]
 
 NAMED = ("shapes", "photos", "cifar10")  # what is not a folder
 
-Opened = tuple[tuple[str, ...], np.ndarray, Callable[[np.ndarray], np.ndarray]]
+
+class Opened(NamedTuple):
+    """One split of a data set, of which no image has been decoded yet."""
+
+    class_names: tuple[str, ...]
+    targets: np.ndarray  # (N,) int64
+    pick: Callable[[np.ndarray], np.ndarray]  # index (M,) to images (M, 32, 32, 3) uint8
+    names: tuple[str, ...] = ()  # of the files in a folder of the user's own; of others none
 
 
-def open_folder(folder: str, split: str = "train") -> Opened:
+def open_folder(folder: str, split: str = "train", progress: bool = False) -> Opened:
     """A folder of images: ``<folder>/{train,test}/<class>/*.jpg`` (see `own_images.READABLE`).
 
-    Images of another size than 32×32 are cropped to a square and resized, which is said, and so
-    are the files that are not read.
+    What is done to images is said, such as cropping them to a square of 32×32, and so are the
+    files that are not read. With ``progress``, a bar shows how far a long reading has got.
 
     Raises:
         CourseError: no such folder; fewer than two classes, or other ones in the other split; an
-            empty class; an image that is broken, or there twice by a link.
+            empty class; images that are damaged, or there twice by a link.
     """
     root = Path(os.path.expanduser(folder))
     layout = f"expected {root / split}/<class>/<image>.jpg"
@@ -46,23 +53,11 @@ def open_folder(folder: str, split: str = "train") -> Opened:
     if len(classes) < 2:
         raise CourseError(f"{root / split} needs two classes or more: {layout}")
     for other in {"train", "test"} - {split}:
-        if (root / other).is_dir() and list_classes(root / other) != classes:
-            raise CourseError(
-                f"{root}: {split} has the classes {', '.join(classes)}, {other} has "
-                f"{', '.join(list_classes(root / other))}: give both the same folders"
-            )
+        if (root / other).is_dir():
+            check_same_classes(root, split, other)
     paths, targets = find_images(root / split, classes)
-
-    def pick(index: np.ndarray) -> np.ndarray:
-        read = [read_image(paths[i]) for i in index]
-        resized = sum(changed for _, changed in read)
-        if resized:
-            print(
-                f"{resized:,} of {len(read):,} images are not {IMAGE_SIZE}×{IMAGE_SIZE}: resized."
-            )
-        return np.stack([image for image, _ in read])
-
-    return tuple(classes), targets, pick
+    reader = FolderReader(root, paths, progress)
+    return Opened(tuple(classes), targets, reader, tuple(map(reader.name, paths)))
 
 
 def open_cifar10(split: str = "train") -> Opened:
@@ -85,20 +80,22 @@ def open_cifar10(split: str = "train") -> Opened:
             f"CIFAR-10 could not be downloaded ({error}): connect to a network once, put "
             f"{CIFAR10.filename} into {root}, or use COURSE_DATASET=shapes"
         ) from None
-    return tuple(found.classes), np.array(found.targets), lambda index: found.data[index]
+    return Opened(tuple(found.classes), np.array(found.targets), lambda index: found.data[index])
 
 
-def open_images(dataset: str, split: str = "train") -> Opened:
+def open_images(dataset: str, split: str = "train", progress: bool = False) -> Opened:
     """One split of a data set that is not drawn: ``"photos"``, ``"cifar10"`` or a folder.
+
+    ``progress``: show a bar for a long reading of a folder's images.
 
     Raises:
         CourseError: unknown data set; a folder, an archive or a sheet that cannot be used.
     """
     if dataset == "photos":
-        return open_photos(split)
+        return Opened(*open_photos(split))
     if dataset == "cifar10":
         return open_cifar10(split)
-    return open_folder(dataset, split)
+    return open_folder(dataset, split, progress)
 
 
 def _md5(path: Path) -> str:

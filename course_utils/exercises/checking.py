@@ -13,6 +13,7 @@ from IPython.display import display
 from torch import Tensor
 
 from course_utils.claims import GREEN
+from course_utils.exercises.state import known_state
 
 __all__ = [
     "CheckFailed",
@@ -101,7 +102,7 @@ def _as_tensor(value: Any) -> Tensor:
 def _seeded(seed: int) -> Iterator[None]:
     """Seed Python, NumPy and PyTorch (CPU) inside, and put their states back afterwards."""
     state, numpy_state = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+    with torch.random.fork_rng(devices=[]):
         random.seed(seed)
         np.random.seed(seed)
         torch.default_generator.manual_seed(seed)
@@ -129,9 +130,10 @@ class _Passed:
 class ExerciseCheck:
     """A check of one exercise: ``check(answer)`` prints that it passed or raises `CheckFailed`.
 
-    A missing or a crashing answer fails in one sentence too. All random numbers are drawn with
-    the seed `SEED`, and the notebook's own random state stays as it was. ``faults`` are wrong
-    answers that the check knows, each with the sentence that it gets, or a part of it.
+    A missing or a crashing answer fails in one sentence too. The libraries are in a known state,
+    and all random numbers are drawn with the seed `SEED`; the notebook's own settings and random
+    state stay as they were. ``faults`` are wrong answers that the check knows, each with the
+    sentence that it gets, or a part of it.
     """
 
     def __init__(self, check: Callable[[Answer], None], faults: Faults = ()) -> None:
@@ -142,10 +144,12 @@ class ExerciseCheck:
     def __call__(self, answer: Answer) -> None:
         name = getattr(answer, "__name__", "the answer")
         try:
-            with _seeded(SEED):
+            with known_state(), _seeded(SEED):
                 self.check(answer)
         except CheckFailed:
             raise
+        except NameError as error:
+            raise CheckFailed(_explain_name(name, error)) from error
         except Exception as error:
             # The stub raises NotImplementedError without arguments, PyTorch with a message.
             if type(error) is NotImplementedError and not error.args:
@@ -154,6 +158,16 @@ class ExerciseCheck:
             reason = f": {words}" if words else "."
             raise CheckFailed(f"{name} stopped with {type(error).__name__}{reason}") from error
         display(_Passed(name))
+
+
+def _explain_name(answer: str, error: NameError) -> str:
+    """What to do about a name that is missing: mostly the kernel is new, and has no imports."""
+    if isinstance(error, UnboundLocalError) or not error.name:
+        return f"{answer} stopped with {type(error).__name__}: {error}"
+    return (
+        f"{answer} stopped, because {error.name} is not defined: run the lesson's imports (its "
+        "first code cells) and the cells of yours that it needs, then this one again."
+    )
 
 
 def checks_exercise(

@@ -26,8 +26,8 @@ def run_experiment(answer: Callable[[Config, ImageData], Any]) -> Any:
     seeds PyTorch by itself, and the random state outside stays as it was.
     """
     config = load_config("smoke", dataset="shapes", first_seed=0).replace(
-        num_train=192, num_val=200, batch_size=16, epochs=2, progress=False
-    )
+        num_train=192, num_val=200, batch_size=16, epochs=2
+    )  # its trainings take seconds altogether, so a person sees the bar of `compare`
     before = os.environ.get("COURSE_RUNS_DIR")
     with tempfile.TemporaryDirectory() as folder:
         os.environ["COURSE_RUNS_DIR"] = folder
@@ -78,7 +78,7 @@ def judge_experiment(found: Any) -> None:
     difference = paired_difference(baseline, changed)
     print(
         f"{100 * difference.mean:+.2f} points over {difference.n} paired seeds, 95 % interval "
-        f"{difference.format_interval(100)}: {difference.verdict()}"
+        f"{difference.format_interval(100)}: {difference.describe_verdict()}"
     )
 
 

@@ -310,7 +310,7 @@ def _plan(
     schedule has been stepped before a step.
     """
     peak = planned // 10 if warmup is None else warmup
-    falling = max(1, planned - 1 - peak)
+    falling = max(1, planned - peak)
     return [
         PEAK_LR * (at + 1) / (peak + 1)
         if at <= peak
@@ -339,9 +339,11 @@ def _list_plans(steps: int, epochs: int, last: float) -> Iterator[tuple[str, lis
         "The learning rates are one step ahead: note each one before the schedule's step.",
         plan(place=lambda step: step + 1),
     )
+    share = plan()[-1] / PEAK_LR  # of the peak, which the last step has if the minimum is 0
+    low = (last - share * PEAK_LR) / (1 - share)
     yield (
-        f"The last step is taken at {last:.2g}: the minimum of the schedule should be 0.",
-        plan(low=last),
+        f"The cosine ends at {low:.2g}: the minimum of the schedule should be 0.",
+        plan(low=low),
     )
     for warmup in range(steps):
         yield (
@@ -358,7 +360,7 @@ def _list_plans(steps: int, epochs: int, last: float) -> Iterator[tuple[str, lis
 
 
 def _check_learning_rates(learning_rates: list[float], epochs: int) -> None:
-    """A tenth of warm-up, then half a cosine to 0, with one learning rate for each step."""
+    """A tenth of warm-up, then half a cosine towards 0, with one learning rate for each step."""
     steps = len(learning_rates)
     right = _plan(steps, steps)
     pairs = enumerate(zip(learning_rates, right, strict=True))

@@ -40,7 +40,9 @@ class PairedDifference:
     n: int
 
     def format_interval(self, factor: float = 1) -> str:
-        """The interval in words, in units of 1 / ``factor``."""
+        """The interval in words, in units of 1 / ``factor``; one pair has none."""
+        if self.n == 1:
+            return "one seed: no interval"
         digits = 2 if factor == 100 else 3
         return f"{factor * self.low:+.{digits}f} to {factor * self.high:+.{digits}f}"
 
@@ -63,6 +65,20 @@ class PairedDifference:
         if self.high < 0:
             return "hurts" if more_is_better else "helps"
         return "inconclusive"
+
+    def describe_verdict(
+        self,
+        more_is_better: bool = True,
+        margin: float = 0.01,
+        factor: float = 100,
+        unit: str = "points",
+    ) -> str:
+        """`verdict` for a reader: *equivalent* says within which margin, in the shown unit."""
+        word = self.verdict(more_is_better, margin)
+        if word != "equivalent":
+            return word
+        shown = round(factor * margin, 6)
+        return f"{word} (±{shown:g} {unit.removesuffix('s') if shown == 1 else unit})"
 
     def seeds_needed(self, margin: float = 0.01) -> int | None:
         """How many paired seeds would decide, if mean and spread stayed as they are.

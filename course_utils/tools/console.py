@@ -3,7 +3,18 @@
 import io
 import sys
 
-__all__ = ["accept_any_console", "make_printable"]
+from rich.console import Console
+
+__all__ = ["accept_any_console", "make_console", "make_printable"]
+
+
+def make_console() -> Console:
+    """The console of all commands: it prints paths and messages as they are.
+
+    To rich a path such as ``courses [v2]`` would be markup, and ``:cat:`` in it a picture. Colours
+    are given by ``style``.
+    """
+    return Console(highlight=False, markup=False, emoji=False)
 
 
 def make_printable(text: str) -> str:

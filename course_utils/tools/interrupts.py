@@ -88,6 +88,7 @@ def ending_on_interrupt(console: "Console", message: str) -> Iterator[None]:
     starting. All that is kept is written atomically, so nothing is lost. (In the main thread only.)
     """
     from course_utils.tools.run.leftovers import end_children
+    from course_utils.tools.run.sockets import remove_socket_folders
 
     # the name is known before there is a folder; it is short, because kernels put sockets into it
     folder = Path(tempfile.gettempdir(), f"c-{secrets.token_hex(4)}")
@@ -96,6 +97,7 @@ def ending_on_interrupt(console: "Console", message: str) -> Iterator[None]:
         heed_signals(signal.SIG_IGN)  # the end is near
         end_children()
         shutil.rmtree(folder, ignore_errors=True)
+        remove_socket_folders()
         with suppress(OSError):
             console.show_cursor()
         _say(message)

@@ -69,6 +69,12 @@ class Comparison:
         found = self.difference(arm, metric)
         return found.verdict(METRICS[metric].more_is_better, self._margin(metric))
 
+    def describe_judgement(self, arm: str, metric: str = "val_accuracy") -> str:
+        """`judge` for a reader, with the margin of *equivalent*."""
+        _, factor, unit, more_is_better, _ = METRICS[metric]
+        found = self.difference(arm, metric)
+        return found.describe_verdict(more_is_better, self._margin(metric), factor, unit)
+
     def table(self, metric: str = "val_accuracy") -> pd.DataFrame:
         """One row per variant: mean, standard deviation, paired difference, interval, verdict.
 
@@ -95,17 +101,21 @@ class Comparison:
         return pd.DataFrame(rows).set_index("variant").round(2 if factor == 100 else 4)
 
     def show(self, metric: str = "val_accuracy") -> pd.DataFrame:
-        """`table` for a reader: a dash where there is no number."""
-        table = self.table(metric)
-        return table.astype(object).where(table.notna(), "–")
+        """`table` for a reader: a dash where there is no number, *equivalent* with its margin."""
+        table = self.table(metric).replace([-np.inf, np.inf], np.nan)
+        shown = table.astype(object).where(table.notna(), "–")
+        for arm in self.arms[1:]:
+            shown.loc[arm, "verdict"] = self.describe_judgement(arm, metric)
+        return shown
 
     def verdict(self, arm: str, metric: str = "val_accuracy") -> str:
         """One sentence that follows from the interval, and from nothing else."""
         name, factor, unit, _, _ = METRICS[metric]
         found = self.difference(arm, metric)
         seeds = "1 paired seed" if found.n == 1 else f"{found.n} paired seeds"
-        width = "no interval" if found.n == 1 else f"95 % interval {found.format_interval(factor)}"
-        judged = self.judge(arm, metric)
+        interval = found.format_interval(factor)
+        width = "no interval" if found.n == 1 else f"95 % interval {interval}"
+        judged = self.describe_judgement(arm, metric)
         if judged == "inconclusive":
             needed = found.seeds_needed(self._margin(metric))
             judged += "" if needed is None else f", about {needed:,} seeds would decide"
@@ -121,7 +131,7 @@ class Comparison:
             found = self.difference(arm, metric)
             interval = found.format_interval(factor)
             mean = f"{factor * found.mean:+.2f}"
-            rows[name] = f"{mean} ({interval}) {unit}: {self.judge(arm, metric)}"
+            rows[name] = f"{mean} ({interval}) {unit}: {self.describe_judgement(arm, metric)}"
         return pd.Series(rows, name=arm)
 
 

@@ -4,6 +4,7 @@ import copy
 import difflib
 import inspect
 import logging
+import signal
 import threading
 import time
 import warnings
@@ -14,6 +15,7 @@ from functools import partial
 import lightning as L
 import torch
 import torch.nn.functional as F
+from lightning.pytorch.callbacks import Checkpoint, ProgressBar
 from torch import nn
 
 from course_utils.config import Config
@@ -29,6 +31,12 @@ from course_utils.measure.provenance import (
 from course_utils.measure.timing import Throughput
 from course_utils.models.create import create_model
 from course_utils.training.averaging import GuardAveraging
+from course_utils.training.guards import (
+    check_module,
+    check_trainer,
+    list_callbacks,
+    prepare_loader,
+)
 from course_utils.training.lit_classifier import (
     BatchTransform,
     LitClassifier,
@@ -60,15 +68,40 @@ _ONE_AT_A_TIME = threading.RLock()
 
 
 class _History(L.Callback):
-    """Record the metrics after every epoch, and when that was."""
+    """Record the metrics after every epoch, and when that was.
+
+    Those of validation are recorded if it saw the weights of the epoch's end: Lightning keeps the
+    values of an earlier validation.
+    """
 
     def __init__(self):
         self.epochs, self.ends = [], []
+        self._validated_step: int | None = None  # of the last validation in the current epoch
+
+    def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._validated_step = None
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._validated_step = trainer.global_step
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        metrics = {name: value.item() for name, value in trainer.callback_metrics.items()}
+        is_current = self._validated_step == trainer.global_step
+        metrics = {
+            name: value.item()
+            for name, value in trainer.callback_metrics.items()
+            if is_current or not name.startswith("val_")
+        }
         self.epochs.append({"epoch": trainer.current_epoch + 1, **metrics})
         self.ends.append(time.perf_counter())
+
+    def validate_last_epoch(
+        self, trainer: L.Trainer, lit: L.LightningModule, batches: Iterable
+    ) -> None:
+        """Measure the trained weights, if the last epoch ended without a validation."""
+        if self.epochs and "val_accuracy" not in self.epochs[-1]:
+            [found] = trainer.validate(lit, batches, verbose=False)
+            self.epochs[-1] |= found
+            self.ends[-1] = time.perf_counter()
 
 
 def _describe_provenance() -> dict[str, object]:
@@ -97,8 +130,7 @@ def _copy_trainer_options(options: Mapping | None) -> dict:
     ``callbacks`` becomes a list; it may have been a list, one callback, or missing.
     """
     copied = copy.deepcopy(dict(options or {}))
-    callbacks = copied.get("callbacks") or []
-    copied["callbacks"] = [callbacks] if isinstance(callbacks, L.Callback) else list(callbacks)
+    copied["callbacks"] = list_callbacks(copied)
     return copied
 
 
@@ -108,10 +140,11 @@ def _suggest(name: str, known: Iterable[str]) -> str:
 
 
 def check_options(arm: str, options: Mapping) -> None:
-    """Find misspelt arguments of `fit` and of `lightning.Trainer` before anything is trained.
+    """Find what `fit` cannot do with its arguments before anything is trained.
 
     Raises:
-        CourseError: an argument that `fit`, or the trainer in its ``trainer``, does not have.
+        CourseError: an argument that `fit`, or the trainer in its ``trainer``, does not have; one
+            that `check_trainer` refuses.
     """
     known = ["config", "data", *SEAMS]
     for name in options:
@@ -122,12 +155,19 @@ def check_options(arm: str, options: Mapping) -> None:
         if name not in trainer_options:
             near = _suggest(name, trainer_options)
             raise CourseError(f"{arm!r}: lightning.Trainer has no argument {name!r}{near}")
+    try:
+        check_trainer(
+            options.get("trainer") or {}, has_schedule=options.get("make_schedule") is not None
+        )
+    except CourseError as error:
+        raise CourseError(f"{arm!r}: {error}") from None
 
 
 def quiet_trainer(**options) -> L.Trainer:
     """A `lightning.Trainer` on one device that prints, logs and stores nothing.
 
-    ``options`` are its keyword arguments and have the last word. Warnings come through, but not
+    ``options`` are its keyword arguments and have the last word; a callback that saves checkpoints
+    or shows progress turns that on. Warnings come through, but not
     these notices, which no reader of a lesson can act upon: which devices were found, a tip about
     another product, a deprecation inside Lightning, and the advice to load tiny images with more
     workers (slower, on two cores).
@@ -136,10 +176,11 @@ def quiet_trainer(**options) -> L.Trainer:
         logging.getLogger(f"lightning.{part}").setLevel(logging.WARNING)
     for notice in ("does not have many workers", "LeafSpec", "have no `val_dataloader`"):
         warnings.filterwarnings("ignore", message=f".*{notice}.*")
+    callbacks = list_callbacks(options)
     quiet = {
         "logger": False,
-        "enable_checkpointing": False,
-        "enable_progress_bar": False,
+        "enable_checkpointing": any(isinstance(one, Checkpoint) for one in callbacks),
+        "enable_progress_bar": any(isinstance(one, ProgressBar) for one in callbacks),
         "enable_model_summary": False,
         "num_sanity_val_steps": 0,
         "devices": 1,
@@ -147,12 +188,44 @@ def quiet_trainer(**options) -> L.Trainer:
     return L.Trainer(**quiet | options)
 
 
-def _create(config: Config, data: ImageData, model: str | MakeModel | None, pretrained: bool):
+def _create(
+    config: Config,
+    data: ImageData,
+    model: str | MakeModel | None,
+    pretrained: bool,
+    model_transform: Callable[[nn.Module], nn.Module] | None,
+) -> nn.Module:
     if not callable(model):
-        return create_model(model or config.model, data.num_classes, pretrained)
-    if pretrained:
+        network = create_model(model or config.model, data.num_classes, pretrained)
+    elif pretrained:
         raise CourseError("pretrained=True needs a model by name: load the weights in the factory")
-    return model(data.num_classes)
+    else:
+        network = model(data.num_classes)
+    if model_transform is None:
+        return check_module(network, "model")
+    return check_module(model_transform(network), "model_transform")
+
+
+def _train(trainer: L.Trainer, lit: LitClassifier, batches: Iterable, data: ImageData) -> None:
+    """Train; an interruption stays one.
+
+    To Ctrl-C, and to a notebook's stop button, Lightning answers with `SystemExit`, and it ignores
+    all later ones.
+
+    Raises:
+        KeyboardInterrupt: the training was interrupted.
+    """
+    heeded = signal.getsignal(signal.SIGINT)
+    try:
+        trainer.fit(lit, batches, data.eval_loader())
+    except SystemExit as end:
+        if not isinstance(end.__context__, KeyboardInterrupt):
+            raise
+        signal.signal(signal.SIGINT, heeded)  # it was this thread that was interrupted
+        raise KeyboardInterrupt(
+            f"stopped in epoch {trainer.current_epoch + 1}; trainings that ended are kept in "
+            "records.jsonl"
+        ) from None
 
 
 def fit(
@@ -189,16 +262,19 @@ def fit(
         loss: loss seam, for training only.
         make_optimizer: optimizer seam, ``named parameters -> optimizer``; None: AdamW at
             ``config.peak_lr``.
-        make_schedule: ``(optimizer, total_steps) -> schedule``; None: a constant learning rate.
+        make_schedule: ``(optimizer, total_steps) -> schedule`` of `torch.optim.lr_scheduler`, which
+            counts steps; None: a constant learning rate.
         trainer: trainer seam, keyword arguments of `lightning.Trainer`. They are copied for every
             training, callbacks included: the ones that trained are in `Run.callbacks`. Until weight
-            averaging begins, the current weights are validated (`GuardAveraging`).
+            averaging begins, the current weights are validated (`GuardAveraging`). The weights at
+            the end are always validated, whatever ``check_val_every_n_epoch`` says.
         arm, comparison: names of the run in ``records.jsonl``.
         save: append the run to ``records.jsonl``.
 
     Raises:
-        CourseError: a misspelt argument of the trainer; pretrained weights for a factory; no
-            epoch ended in this process; weight averaging that never began.
+        CourseError: a misspelt argument of the trainer; pretrained weights for a factory; what
+            `course_utils.training.guards` refuses before a training; no epoch was trained; weight
+            averaging that never began.
     """
     seams = {name: value for name, value in locals().items() if name in SEAMS}
     check_options(arm, seams)
@@ -208,9 +284,7 @@ def fit(
     observed = options | {"callbacks": watching}
     with _ONE_AT_A_TIME:
         L.seed_everything(seed, workers=True, verbose=False)
-        network = _create(config, data, model, pretrained)
-        if model_transform is not None:
-            network = model_transform(network)
+        network = _create(config, data, model, pretrained, model_transform)
         lit = LitClassifier(
             network,
             data.num_classes,
@@ -222,12 +296,12 @@ def fit(
         start = time.perf_counter()
         lightning = quiet_trainer(**observed)
         reset_peak_memory(lightning.strategy.root_device)
-        lightning.fit(lit, make_loader(data, seed), data.eval_loader())
+        _train(lightning, lit, prepare_loader(make_loader(data, seed)), data)
+        history.validate_last_epoch(lightning, lit, data.eval_loader())
         time_s = time.perf_counter() - start
     if not history.epochs:
         raise CourseError(
-            "no epoch was trained in this process: train one at least, and start several "
-            "processes with torchrun, not by a strategy that forks"
+            "no epoch was trained: give the trainer the time and the batches of one at least"
         )
     run = Run(
         arm=arm,

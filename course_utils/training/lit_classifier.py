@@ -8,8 +8,10 @@ import torch.nn.functional as F
 from torch import nn
 from torchmetrics.classification import MulticlassAccuracy, MulticlassCalibrationError
 
+from course_utils.errors import CourseError
 from course_utils.measure.memory import count_saved_bytes
 from course_utils.measure.timing import ends_epoch
+from course_utils.training.guards import check_optimizer, check_schedule, plan_steps
 
 __all__ = [
     "BatchTransform",
@@ -26,6 +28,13 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 NamedParameters = list[tuple[str, nn.Parameter]]
 MakeOptimizer = Callable[[NamedParameters], torch.optim.Optimizer]
 MakeSchedule = Callable[[torch.optim.Optimizer, int], torch.optim.lr_scheduler.LRScheduler]
+
+
+def _describe(value: object) -> str:
+    """What a function returned, for a message: the type, and a tensor's shape."""
+    if isinstance(value, torch.Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    return f"{len(value)} values" if isinstance(value, tuple | list) else type(value).__name__
 
 
 class LitClassifier(L.LightningModule):
@@ -86,6 +95,8 @@ class LitClassifier(L.LightningModule):
         images, targets = batch
         logits = self(images)
         loss = self.loss(logits, targets)
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+            raise CourseError(f"loss returned {_describe(loss)}: return the mean over the batch")
         if not self._is_counted:
             self._count(loss.detach(), logits.detach(), targets)
         return loss
@@ -99,7 +110,11 @@ class LitClassifier(L.LightningModule):
         if self.batch_transform is None or not self.trainer.training:
             return batch
         images, targets = batch
-        return self.batch_transform(images, targets)
+        changed = self.batch_transform(images, targets)
+        if not isinstance(changed, tuple | list) or len(changed) != 2:
+            found = _describe(changed)
+            raise CourseError(f"batch_transform returned {found}: return images and targets")
+        return changed[0], changed[1]
 
     def on_train_epoch_start(self) -> None:
         self._images = 0
@@ -147,12 +162,12 @@ class LitClassifier(L.LightningModule):
 
     def configure_optimizers(self):
         trained = [(n, p) for n, p in self.model.named_parameters() if p.requires_grad]
-        optimizer = self.make_optimizer(trained)
+        optimizer = check_optimizer(self.make_optimizer(trained), self.make_optimizer, trained)
         if self.make_schedule is None:
             return optimizer
         # one step of the schedule is one step of the optimizer, and how many there will be is
         # asked of the trainer: it knows epochs, accumulation and devices
-        schedule = self.make_schedule(optimizer, int(self.trainer.estimated_stepping_batches))
+        schedule = check_schedule(self.make_schedule(optimizer, plan_steps(self.trainer)))
         return {
             "optimizer": optimizer,
             "lr_scheduler": {"scheduler": schedule, "interval": "step"},

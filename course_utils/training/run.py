@@ -21,7 +21,7 @@ class Run:
     arm: str
     seed: int
     metrics: dict[str, float]  # after the last epoch
-    history: list[dict[str, float]]  # the same, after every epoch
+    history: list[dict[str, float]]  # after every epoch; without a validation, of training only
     time_s: float  # of the whole training, validation included
     images_per_s: float | None  # of the training steps alone, warm-up excluded
     trainable_parameters: int
@@ -37,9 +37,9 @@ class Run:
 
     @property
     def curve(self) -> list[tuple[float, float]]:
-        """``(seconds since the start, validation accuracy)`` at the end of each epoch."""
-        accuracies = [row["val_accuracy"] for row in self.history]
-        return list(zip(self.epoch_ends_s, accuracies, strict=True))
+        """``(seconds since the start, validation accuracy)`` at each epoch's end that has one."""
+        ends = zip(self.epoch_ends_s, self.history, strict=True)
+        return [(end_s, row["val_accuracy"]) for end_s, row in ends if "val_accuracy" in row]
 
     def seconds_to(self, goal: float) -> float:
         """When this training first reached the accuracy ``goal``; infinite if it never did."""

@@ -15,14 +15,14 @@ def warmup_cosine(
 
     With W warm-up steps of T in total and the peak p, step s (from 0) is taken with
     p (s + 1) / (W + 1) up to s = W, and from there with
-    m + (p − m) (1 + cos(π (s − W) / (T − 1 − W))) / 2: the peak is reached at step W and the
-    minimum m at the last step (with no step after the peak, T = W + 1, it ends at the peak). To be
-    stepped after every optimizer step.
+    m + (p − m) (1 + cos(π (s − W) / (T − W))) / 2: the peak is reached at step W, and the
+    minimum m would be reached at step T, so that the last step, T − 1, is small and not m (with no
+    step after the peak, T = W + 1, it ends at the peak). To be stepped after every optimizer step.
 
     Args:
         total_steps: T, optimizer steps of the whole training, more than W.
         warmup_steps: W; 0: off, plain cosine.
-        min_lr: m, of the last step, for every parameter group; not above any group's own.
+        min_lr: m, one step after the last, for every parameter group; not above any group's own.
 
     Raises:
         ValueError: when warm-up leaves no step at the peak, or a group would rise to ``min_lr``.
@@ -38,7 +38,7 @@ def warmup_cosine(
         raise ValueError(
             f"min_lr {min_lr} is not between 0 and the optimizer's learning rate {lowest}"
         )
-    cosine = CosineAnnealingLR(optimizer, max(1, total_steps - 1 - warmup_steps), eta_min=min_lr)
+    cosine = CosineAnnealingLR(optimizer, total_steps - warmup_steps, eta_min=min_lr)
     if not warmup_steps:
         return cosine
     warmup = LinearLR(optimizer, start_factor=1 / (warmup_steps + 1), total_iters=warmup_steps)

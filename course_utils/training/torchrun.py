@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 
 from course_utils.errors import CourseError
+from course_utils.processes.inherited import clean_environment
 
 __all__ = ["Ranks", "torchrun"]
 
@@ -143,7 +144,8 @@ def torchrun(
         nodes: so many agents meet on the loopback, as machines would on a network.
         max_restarts: how often the whole group is started again after a rank has failed.
         port: of the rendezvous; None: a free one.
-        environment: variables on top of this process's own.
+        environment: variables on top of this process's own, without those of another job
+            (`clean_environment`).
 
     Raises:
         CourseError: no such script, a rank failed, the job did not end, or the port is in use.
@@ -165,7 +167,12 @@ def torchrun(
     # a store of its own for every start of the group: in the shared one a restarted rank can find
     # the address of the rank that died, and waits for it
     own_store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-    variables = os.environ | {"OMP_NUM_THREADS": "1"} | own_store | dict(environment or {})
+    variables = (
+        clean_environment(os.environ)
+        | {"OMP_NUM_THREADS": "1"}
+        | own_store
+        | dict(environment or {})
+    )
     deadline = time.monotonic() + time_limit_s
     with tempfile.TemporaryDirectory() as folder:
         logs = [Path(folder) / f"node{number}" for number in range(nodes)]

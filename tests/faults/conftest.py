@@ -1,4 +1,4 @@
-"""The lessons and the command line of the tests of tools, for the cases of bad_inputs.md."""
+"""The lessons and the command line of the tests of tools."""
 
 from tests.tools.conftest import course, school, temporary
 

@@ -1,4 +1,4 @@
-"""Submissions that are odd or hostile. The ids are those of the cases in ``bad_inputs.md``."""
+"""Submissions that are odd or hostile."""
 
 import csv
 import json
@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import uuid
+from functools import partial
 
 import nbformat
 import psutil
@@ -15,12 +16,16 @@ import pytest
 
 from course_utils.errors import CourseError
 from course_utils.files import ROOT, write_atomically
-from course_utils.tools.teach import kernel, sandbox, supervise
-from course_utils.tools.teach.check import Limits, Result, read_submission
-from course_utils.tools.teach.exercises import find_exercises
+from course_utils.tools.run.lessons import find_lessons
+from course_utils.tools.teach import check, commands, exercises, kernel, sandbox, supervise
+from course_utils.tools.teach import grade as grade_module
+from course_utils.tools.teach.check import Limits, Result
+from course_utils.tools.teach.exercises import find_exercises, find_notebook, format_manifest
 from course_utils.tools.teach.grade import Graded, grade_submissions
 from course_utils.tools.teach.grades import write_grades
 from course_utils.tools.teach.progress import load_results, make_progress_table
+from course_utils.tools.teach.reading import read_submission
+from course_utils.tools.teach.release import clear_solutions
 from course_utils.tools.teach.sandbox import find_sandbox
 from course_utils.tools.teach.supervise import Supervisor
 from tests.tools.conftest import assert_one_line
@@ -63,14 +68,14 @@ def write_broken(tmp_path, name):
 @pytest.mark.parametrize(
     ("student", "shown"),
     [
-        pytest.param("\x1b]0;title\x07\x1b[31mann", "�]0;title��[31mann", id="h01-escape"),
-        pytest.param("=SUM(1)", "'=SUM(1)", id="h01-formula"),
-        pytest.param("@x", "'@x", id="h12-at"),
-        pytest.param("-1+1", "'-1+1", id="h12-minus"),
+        pytest.param("\x1b]0;title\x07\x1b[31mann", "�]0;title��[31mann", id="escape"),
+        pytest.param("=SUM(1)", "'=SUM(1)", id="formula"),
+        pytest.param("@x", "'@x", id="at"),
+        pytest.param("-1+1", "'-1+1", id="minus"),
         pytest.param("＝1+1", "'＝1+1", id="own-wide"),  # some spreadsheets take it for =
-        pytest.param("[red]ann", "[red]ann", id="h01-markup"),
-        pytest.param("ann\nbob", "ann bob", id="h01-newline"),
-        pytest.param(os.fsdecode(b"Jos\xe9"), r"Jos\xe9", id="h02"),
+        pytest.param("[red]ann", "[red]ann", id="markup"),
+        pytest.param("ann\nbob", "ann bob", id="newline"),
+        (os.fsdecode(b"Jos\xe9"), r"Jos\xe9"),
         pytest.param("a" * 250, "a" * 250, id="own-long"),
     ],
 )
@@ -86,9 +91,9 @@ def test_names_of_students(grade, tmp_path, student, shown):
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        pytest.param("05_mixup.IPYNB", "is not a notebook", id="h03-capitals"),
-        pytest.param("05_mixup.ipynb.txt", "is not a notebook", id="h03-txt"),
-        pytest.param("report.pdf", "no notebook, only report.pdf is there", id="h03-other"),
+        pytest.param("05_mixup.IPYNB", "is not a notebook", id="capitals"),
+        pytest.param("05_mixup.ipynb.txt", "is not a notebook", id="txt"),
+        pytest.param("report.pdf", "no notebook, only report.pdf is there", id="other"),
         pytest.param("all.zip", "no notebook, only all.zip is there", id="own-zip"),
     ],
 )
@@ -99,7 +104,7 @@ def test_odd_files_get_a_row_and_a_sentence(grade, tmp_path, name, sentence):
     assert all(sentence in row["what_happened"] for row in rows)
 
 
-def test_an_empty_folder_and_a_folder_called_like_a_notebook(grade, tmp_path):  # h03
+def test_an_empty_folder_and_a_folder_called_like_a_notebook(grade, tmp_path):
     (tmp_path / "submitted" / "ann").mkdir(parents=True)
     (tmp_path / "submitted" / "bob" / "05_mixup.ipynb").mkdir(parents=True)
     _, rows = grade()
@@ -108,7 +113,7 @@ def test_an_empty_folder_and_a_folder_called_like_a_notebook(grade, tmp_path):  
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no named pipes on its disks")
-def test_a_named_pipe_is_not_waited_for(grade, course, tmp_path):  # h03, z07
+def test_a_named_pipe_is_not_waited_for(grade, course, tmp_path):
     pipe = tmp_path / "submitted" / "ann" / "05_mixup.ipynb"
     pipe.parent.mkdir(parents=True)
     os.mkfifo(pipe)
@@ -121,7 +126,7 @@ def test_a_named_pipe_is_not_waited_for(grade, course, tmp_path):  # h03, z07
 
 
 @pytest.mark.parametrize("what", ["notebook", "folder", "student", "dangling"])
-def test_links_are_refused(grade, tmp_path, what):  # h04
+def test_links_are_refused(grade, tmp_path, what):
     submitted = tmp_path / "submitted"
     (submitted / "ann").mkdir(parents=True)
     links = {
@@ -148,15 +153,15 @@ def test_a_file_that_would_fill_the_memory_is_not_read(tmp_path):
 @pytest.mark.parametrize(
     "content",
     [
-        pytest.param(b"\xc4\x85\x00binary", id="k02"),
-        pytest.param(b"", id="k03"),
-        pytest.param(b"[]", id="k04"),
-        pytest.param(b"{}", id="k05"),
-        pytest.param(b"null", id="k06"),
-        pytest.param(b'{"nbformat": 99, "nbformat_minor": 0, "cells": []}', id="k08"),
-        pytest.param(b'{"nbformat": 4, "nbformat_minor": 5, "metadata": 3, "cells": 7}', id="k09"),
-        pytest.param(b"[" * 100_000, id="own-nested"),
-        pytest.param('{"nbformat": 4}'.encode("utf-16"), id="own-utf16"),
+        b"\xc4\x85\x00binary",
+        b"",
+        b"[]",
+        b"{}",
+        b"null",
+        b'{"nbformat": 99, "nbformat_minor": 0, "cells": []}',
+        b'{"nbformat": 4, "nbformat_minor": 5, "metadata": 3, "cells": 7}',
+        pytest.param(b"[" * 100_000, id="nested"),
+        pytest.param('{"nbformat": 4}'.encode("utf-16"), id="utf16"),
     ],
 )
 def test_a_damaged_notebook_is_one_sentence(course, tmp_path, content):
@@ -172,10 +177,11 @@ def test_a_notebook_that_an_editor_of_windows_saved_is_read(tmp_path):  # own
     path = tmp_path / "05_mixup.ipynb"
     text = (ROOT / "notebooks" / path.name).read_text(encoding="utf-8")
     path.write_bytes(text.replace("\n", "\r\n").encode("utf-8-sig"))
-    assert read_submission(path) == nbformat.reads(text, as_version=4)
+    cells = nbformat.reads(text, as_version=4).cells
+    assert [x.source for x in read_submission(path).cells] == [x.source for x in cells]
 
 
-def test_a_formula_as_message_is_text(tmp_path):  # h12
+def test_a_formula_as_message_is_text(tmp_path):
     result = Result("mix_each", 0, 1, "=HYPERLINK(1)")
     entry = Graded("ann", "ann", "05_mixup", "05_mixup.ipynb", (result,))
     write_grades([entry], tmp_path / "grades.csv")
@@ -192,9 +198,9 @@ RESULT = {"exercise": "mix_each", "points": 1, "out_of": 1, "message": ""}
 @pytest.mark.parametrize(
     "change",
     [
-        pytest.param({"points": "a word"}, id="p03"),
-        pytest.param({"message": None}, id="p04"),
-        pytest.param({"points": float("nan")}, id="p05"),
+        {"points": "a word"},
+        {"message": None},
+        {"points": float("nan")},
         pytest.param({"points": 7}, id="own-more"),
         pytest.param({"points": -1}, id="own-less"),
         pytest.param({"points": True}, id="own-bool"),
@@ -202,7 +208,7 @@ RESULT = {"exercise": "mix_each", "points": 1, "out_of": 1, "message": ""}
 )
 def test_damaged_progress_is_no_progress(tmp_path, change):
     lessons = find_exercises()
-    for name in ("04_warmup_cosine", "05_mixup"):  # p06: of another lesson too
+    for name in ("04_warmup_cosine", "05_mixup"):  # of another lesson too
         entry = {"key": "k", "results": [RESULT | change]}
         (tmp_path / f"{name}.json").write_text(json.dumps(entry))
     assert load_results(tmp_path, "05_mixup", "k") is None
@@ -211,12 +217,12 @@ def test_damaged_progress_is_no_progress(tmp_path, change):
 
 
 @pytest.mark.parametrize("text", ['{"key": "k", "res', "[]", "5", "[" * 100_000])
-def test_truncated_progress_is_no_progress(tmp_path, text):  # p02
+def test_truncated_progress_is_no_progress(tmp_path, text):
     (tmp_path / "05_mixup.json").write_text(text)
     assert load_results(tmp_path, "05_mixup", "k") is None
 
 
-def test_an_empty_word_is_no_lesson_to_check(course):  # e14, for check
+def test_an_empty_word_is_no_lesson_to_check(course):  # for check
     status, printed, _ = course("check", "")
     assert status == 1
     assert "no lesson '' with exercises: choose from" in printed
@@ -229,7 +235,7 @@ def test_a_sandbox_that_is_asked_for_and_missing_is_refused(course, tmp_path, mo
     write_broken(tmp_path, "ann/05_mixup.ipynb")
     monkeypatch.setattr(sandbox, "PROGRAM", "no-such-program")
     asked = ("grade", str(tmp_path / "submitted"), "--output", str(tmp_path / "grades.csv"))
-    assert_one_line(course(*asked, "--sandbox"), "--sandbox: no-such-program is not installed")
+    assert_one_line(course(*asked, "--sandbox"), "no sandbox, no-such-program is not installed")
     assert not (tmp_path / "grades.csv").exists()
     status, printed, _ = course(*asked)
     assert (status, "no sandbox, no-such-program is not installed" in printed) == (1, True)
@@ -314,14 +320,14 @@ def hostile(request, tmp_path_factory, server):
 
 
 @pytest.mark.faults
-def test_no_answer_changes_the_marks_of_another(hostile):  # h05, h07, h13
+def test_no_answer_changes_the_marks_of_another(hostile):
     _, graded, _, _ = hostile
     assert (graded["y_stubs"].points, graded["z_good"].points) == (0, 3)
     assert graded["y_stubs"].problem == graded["z_good"].problem == ""
 
 
 @pytest.mark.faults
-def test_an_answer_that_changes_the_checks_gains_nothing(hostile):  # h05
+def test_an_answer_that_changes_the_checks_gains_nothing(hostile):
     mode, graded, _, _ = hostile
     entry = graded["a_tamper"]
     if mode == "sandbox":  # it could not write, and its function is right
@@ -332,7 +338,7 @@ def test_an_answer_that_changes_the_checks_gains_nothing(hostile):  # h05
 
 
 @pytest.mark.faults
-def test_the_course_is_not_changed_or_it_is_said(hostile):  # h05, h11
+def test_the_course_is_not_changed_or_it_is_said(hostile):
     mode, graded, _, folder = hostile
     text = (folder / "course" / "course_utils" / "checks.py").read_text()
     if mode == "sandbox":
@@ -343,22 +349,22 @@ def test_the_course_is_not_changed_or_it_is_said(hostile):  # h05, h11
 
 
 @pytest.mark.faults
-def test_an_answer_that_kills_its_parent_costs_only_what_comes_after(hostile):  # h07
+def test_an_answer_that_kills_its_parent_costs_only_what_comes_after(hostile):
     _, graded, _, _ = hostile
     messages = [result.message for result in graded["c_kill"].results]
     assert messages[0] == ""
-    assert messages[1].startswith("Not checked: an answer ended the process")
+    assert messages[1].startswith("not graded: an answer, or the machine, ended")
 
 
 @pytest.mark.faults
-def test_no_process_outlives_the_grading(hostile):  # h08
+def test_no_process_outlives_the_grading(hostile):
     _, graded, left, _ = hostile
     assert left == []
     assert graded["d_daemon"].points == 3
 
 
 @pytest.mark.faults
-def test_what_each_mode_promises(hostile):  # h06, h11
+def test_what_each_mode_promises(hostile):
     mode, graded, _, _ = hostile
     attacks = ("b_clone", "f_read", "g_copy", "h_delete", "i_network", "j_processes")
     lost = {student for student in attacks if graded[student].points < 3}
@@ -434,3 +440,79 @@ def test_the_command_grades_a_renamed_lesson(tmp_path):
     assert "ben · 01_baseline: 7 of 7 points" in done.stdout
     names = {found.name for found in (tmp_path / "x").iterdir()}
     assert names == {"grades.csv", "grades_totals.csv", "grades_feedback"}
+
+
+# --- the command `check`, and folders that cannot be written ----------------------------------
+
+
+@pytest.fixture
+def untouched(tmp_path, monkeypatch):
+    """A students' course where nobody has begun anything; no kernel can be started."""
+    lessons = find_exercises()
+    (tmp_path / "student" / "notebooks").mkdir(parents=True)
+    (tmp_path / "student" / "exercises.json").write_text(format_manifest(lessons))
+    for lesson in find_lessons():
+        notebook = clear_solutions(lesson.read())
+        nbformat.write(notebook, tmp_path / "student" / "notebooks" / lesson.path.name)
+    for function in (find_exercises, find_notebook):
+        here = partial(function, root=tmp_path / "student")
+        monkeypatch.setattr(exercises, function.__name__, here)
+    monkeypatch.setattr(commands, "BUILD", tmp_path / "build")
+    monkeypatch.setattr(check, "LimitedKernel", None)
+    return tmp_path
+
+
+def test_a_course_that_nobody_has_begun_is_checked_in_a_few_lines(course, untouched):
+    status, printed, _ = course("check")
+    assert status == 1
+    assert "not begun yet: 00_start_here, 01_baseline, " in printed
+    assert len(printed.splitlines()) < 10
+    _, printed, _ = course("check", "05")
+    assert "– not written yet: measure_mixing, mix_each, cut_mix" in printed
+
+
+def test_a_course_that_cannot_be_written_is_checked_all_the_same(course, untouched):
+    (untouched / "build").write_text("a file in the folder's place")
+    status, printed, _ = course("check", "05")
+    assert status == 1
+    assert "results are shown, and not kept" in printed.splitlines()[0]
+    assert "– not written yet: measure_mixing" in printed
+
+
+@pytest.mark.parametrize("blocked", ["x", "x/y", "x/g_feedback"])
+def test_a_table_that_cannot_be_written_is_said_before_anything_runs(
+    course, tmp_path, monkeypatch, blocked
+):
+    write_broken(tmp_path, "ann/05_mixup.ipynb")
+    place = tmp_path / "out [v2]" / blocked
+    place.parent.mkdir(parents=True)
+    place.write_text("a file in the folder's place")
+    monkeypatch.setattr(grade_module, "grade_submissions", None)
+    folder = tmp_path / "out [v2]" / ("x/y" if blocked == "x/y" else "x")
+    table = str(folder / "g.csv")
+    asked = ("grade", str(tmp_path / "submitted"), "--output", table)
+    assert_one_line(course(*asked), r"(Not a directory|File exists): .*out \[v2\]/x")
+
+
+def test_brackets_in_a_path_are_no_markup(course, tmp_path):
+    write_broken(tmp_path, "ann/05_mixup.ipynb")
+    table = tmp_path / "b[/bold] [v2]" / "grades.csv"
+    _, printed, error = course("grade", str(tmp_path / "submitted"), "--output", str(table))
+    assert error == ""
+    assert str(table) in printed
+
+
+def test_the_help_of_a_students_course_shows_what_students_need(tmp_path):
+    """In a process of its own: the commands are registered when they are imported."""
+    code = (
+        "import pathlib, sys; exists = pathlib.Path.exists\n"
+        "pathlib.Path.exists = lambda self: self.name == 'exercises.json' or exists(self)\n"
+        "sys.argv = ['course', '--help']\nfrom course_utils.tools import cli\ncli.main()"
+    )
+    variables = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=False
+    )
+    shown = {line.split()[1] for line in done.stdout.splitlines() if line.startswith("│ ")}
+    assert {"check", "doctor", "lab", "list", "race", "run"} <= shown, done.stderr
+    assert not {"grade", "release", "slides", "site", "plan", "sync", "pretrain"} & shown

@@ -1,7 +1,4 @@
-"""Lessons that end early, leave something behind, or print what nobody wants to read.
-
-The ids are those of the cases in ``bad_inputs.md``.
-"""
+"""Lessons that end early, leave something behind, or print what nobody wants to read."""
 
 import shutil
 import subprocess
@@ -29,11 +26,11 @@ def run(school, execution=execute_lesson, **options):
 @pytest.mark.parametrize(
     ("source", "reason"),
     [
-        pytest.param("import sys; sys.exit(0)", "cell 2 of 3 ended the lesson", id="n50"),
-        pytest.param("import sys; sys.exit()", "cell 2 of 3 ended the lesson", id="n50-none"),
-        pytest.param("raise SystemExit", "cell 2 of 3 ended the lesson", id="n62"),
-        pytest.param("exit()", "cell 3 of 3: ", id="n51"),
-        pytest.param("import os; os._exit(0)", "does the cell end it?", id="n52"),
+        ("import sys; sys.exit(0)", "cell 2 of 3 ended the lesson"),
+        pytest.param("import sys; sys.exit()", "cell 2 of 3 ended the lesson", id="none"),
+        ("raise SystemExit", "cell 2 of 3 ended the lesson"),
+        ("exit()", "cell 3 of 3: "),
+        ("import os; os._exit(0)", "does the cell end it?"),
     ],
 )
 def test_a_lesson_that_a_cell_ends_fails(school, capfd, source, reason):
@@ -42,15 +39,15 @@ def test_a_lesson_that_a_cell_ends_fails(school, capfd, source, reason):
     assert entry.status == "failed"
     assert reason in entry.reason
     assert entry.key == ""  # so it is never taken for finished
-    assert "Kernel died" not in capfd.readouterr().err  # n52: a stray line of nbclient
+    assert "Kernel died" not in capfd.readouterr().err  # a stray line of nbclient
 
 
-def test_the_last_cell_may_end_with_exit(school):  # n60
+def test_the_last_cell_may_end_with_exit(school):
     school.write("01_one", "print('fine'); exit()")
     assert [entry.status for entry in run(school).lessons] == ["passed"]
 
 
-def test_a_lesson_imports_the_package_of_this_clone(school, tmp_path, monkeypatch):  # n58
+def test_a_lesson_imports_the_package_of_this_clone(school, tmp_path, monkeypatch):
     other = tmp_path / "other" / "course_utils"
     other.mkdir(parents=True)
     (other / "__init__.py").write_text("raise RuntimeError('another clone')")
@@ -70,7 +67,7 @@ pathlib.Path({path!r}).write_text(" ".join(str(process.pid) for process in proce
 """
 
 
-def test_no_process_of_a_lesson_outlives_it(school, tmp_path):  # n56
+def test_no_process_of_a_lesson_outlives_it(school, tmp_path):
     school.write("01_one", LEAVE.format(path=str(tmp_path / "pids")))
     (entry,) = run(school).lessons
     assert entry.status == "passed"
@@ -83,7 +80,7 @@ def test_no_process_of_a_lesson_outlives_it(school, tmp_path):  # n56
 
 
 @pytest.mark.faults
-def test_a_missing_test_split_is_found_before_anything_is_trained(tmp_path):  # z02
+def test_a_missing_test_split_is_found_before_anything_is_trained(tmp_path):
     images = write_images(tmp_path / "mine", count=40)
     shutil.rmtree(images / "test")
     asked = ["12", "--profile", "smoke", "--dataset", str(images), "--build", str(tmp_path)]
@@ -96,7 +93,7 @@ def test_a_missing_test_split_is_found_before_anything_is_trained(tmp_path):  # 
     assert entry.runs == []
 
 
-def test_escape_sequences_of_a_lesson_do_not_reach_the_terminal(school):  # n63
+def test_escape_sequences_of_a_lesson_do_not_reach_the_terminal(school):
     school.write(
         "01_one", r"raise ValueError('\x1b]0;title\x07 \x1b[31mred\x1b[0m [bold]x[/bold]')"
     )
@@ -104,7 +101,7 @@ def test_escape_sequences_of_a_lesson_do_not_reach_the_terminal(school):  # n63
     assert entry.reason == "cell 2 of 2: ValueError: �]0;title� �[31mred�[0m [bold]x[/bold]"
 
 
-def test_more_output_than_a_notebook_can_hold_is_a_failure(school, monkeypatch):  # n59
+def test_more_output_than_a_notebook_can_hold_is_a_failure(school, monkeypatch):
     def print_much(source, output, *arguments, **options):
         cell = nbformat.v4.new_code_cell("print('x' * 10**8)", execution_count=1)
         cell.outputs = [nbformat.v4.new_output("stream", text="x" * 2000)]
@@ -119,7 +116,7 @@ def test_more_output_than_a_notebook_can_hold_is_a_failure(school, monkeypatch):
     assert not list((school.build / "smoke").glob("*.ipynb"))
 
 
-def test_a_disk_that_fills_while_the_notebook_is_written_is_named(school, monkeypatch):  # x04
+def test_a_disk_that_fills_while_the_notebook_is_written_is_named(school, monkeypatch):
     def refuse(source, output, *arguments, **options):
         raise OSError(28, "No space left on device")
 

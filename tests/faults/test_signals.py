@@ -1,4 +1,4 @@
-"""INT, TERM and HUP at any moment: one sentence, and nothing left. Ids as in ``bad_inputs.md``."""
+"""INT, TERM and HUP at any moment: one sentence, and nothing left."""
 
 import os
 import signal
@@ -77,7 +77,7 @@ with ending_on_interrupt(Console(), "course: interrupted; all is well"):
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("number", ALL)  # g03 to g06, g09, g11, g12
+@pytest.mark.parametrize("number", ALL)
 def test_a_signal_leaves_no_process_and_no_folder(tmp_path, temporary, number):
     begun = tmp_path / "begun"
     with begin(WORK.format(begun=str(begun))) as process:
@@ -93,7 +93,7 @@ def test_a_signal_leaves_no_process_and_no_folder(tmp_path, temporary, number):
 
 @pytest.mark.faults
 @pytest.mark.parametrize("number", ALL)
-def test_a_signal_while_the_command_imports_is_one_sentence(tmp_path, number):  # g01, g02
+def test_a_signal_while_the_command_imports_is_one_sentence(tmp_path, number):
     """The signal comes when the first of the slow imports begins."""
     begun = tmp_path / "begun"
     (tmp_path / "typer.py").write_text(
@@ -108,7 +108,7 @@ def test_a_signal_while_the_command_imports_is_one_sentence(tmp_path, number):  
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("number", ALL)  # g03 to g06: the real command, its kernel and its folder
+@pytest.mark.parametrize("number", ALL)  # the real command, its kernel and its folder
 def test_a_signal_while_a_lesson_runs_leaves_nothing(school, tmp_path, temporary, number):
     school.write("01_one", "import time; time.sleep(300)")
     script = (

@@ -100,6 +100,10 @@ def check_lightning_card(card):
         assert trainer.optimizers[0].param_groups[0]["lr"] == pytest.approx(0, abs=1e-9)
         weights.append(parameters_to_vector(model.parameters()))
     torch.testing.assert_close(*weights)
+    with pytest.raises(AssertionError, match="give it max_steps"):
+        quiet_trainer(max_epochs=-1, max_time="00:00:00:05", accelerator="cpu").fit(
+            card["Accumulated"](start), DataLoader(data, 8)
+        )
     trainer = card["trainer"]
     assert trainer.accumulate_grad_batches == card["k"] == 4
     assert trainer.gradient_clip_val == 1.0

@@ -83,9 +83,15 @@ def check_lightning_card(card):
     assert lit.configure_optimizers().param_groups[0]["lr"] == 0.25
 
     assert (card["lit"].smoothing, card["lit"].lr) == (0.1, 1e-3)
-    losses = [F.cross_entropy(card["z"] / t, card["y"]) for t in torch.logspace(-1, 1, 400)]
-    chosen = F.cross_entropy(card["z"] / card["lit"].temperature, card["y"])
-    torch.testing.assert_close(chosen, min(losses))
+    inputs, y = (torch.cat(part) for part in zip(*card["loader"], strict=True))
+    found = card["lit"].model.cpu().eval()
+    with torch.no_grad():
+        z = found(inputs)
+    losses = [F.cross_entropy(z / t, y) for t in torch.logspace(-1, 1, 400)]
+    temperature = card["lit"].temperature.clone()
+    torch.testing.assert_close(F.cross_entropy(z / temperature, y), min(losses))
+    card["find_temperature"](card["lit"], card["trainer"], card["loader"])
+    torch.testing.assert_close(card["lit"].temperature, temperature)  # not one relative to it
     saved = torch.load("calibrated.ckpt", weights_only=True)["state_dict"]["temperature"]
     assert saved == card["lit"].temperature
 

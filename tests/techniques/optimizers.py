@@ -1,5 +1,6 @@
 """Optimizers: here SAM, which asks for two passes in each step."""
 
+import math
 from contextlib import ExitStack
 from functools import partial
 
@@ -118,18 +119,20 @@ def check_pytorch_card(card):
     def train(learning_rate, weight_decay, seed):
         torch.manual_seed(seed)
         net = nn.Linear(3, 2)
-        batches = [(card["x"], card["y"])] * 20
-        train_by_hand(net, batches, [learning_rate] * 20, weight_decay)
-        return F.cross_entropy(net(card["x"]), card["y"]).item()
+        batches = [(card["x"][:64], card["y"][:64])] * 100
+        rates = [learning_rate * (1 + math.cos(math.pi * i / 100)) / 2 for i in range(100)]
+        train_by_hand(net, batches, rates, weight_decay)
+        return F.cross_entropy(net(card["x"][64:]), card["y"][64:]).item()
 
     points = torch.tensor([trial[1:] for trial in card["trials"]]).double()
-    edges = torch.tensor([[1e-4, 1e-3], [1e-1, 1.0]]).double().log()
+    edges = torch.tensor([[1e-2, 1e-3], [1.0, 1e-1]]).double().log()
     places = (points.log() - edges[0]) / (edges[1] - edges[0])
     for column in places.T:  # quasi-random: one in each eighth
         assert sorted((8 * column).long().tolist()) == list(range(8))
     for number, (loss, *point) in enumerate(card["trials"]):
         assert abs(loss - train(*point, seed=100 + number)) < 1e-4
     assert card["best"] == min(card["trials"])
+    assert 1.5e-2 < card["best"][1] < 1 / 1.5, "the card's own space is wide enough"
     for seed, loss in enumerate(card["fresh"]):
         assert abs(loss - train(*card["best"][1:], seed=seed)) < 1e-4
     assert len(card["fresh"]) == 5

@@ -3,6 +3,7 @@
 import math
 from types import SimpleNamespace
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -101,8 +102,12 @@ def check_lightning_card(card):
             for optimizer, schedule in ((adam, about["scheduler"]), (other, planned)):
                 optimizer.step()
                 schedule.step()
+    for unknown in (math.inf, -1):
+        lit._trainer = SimpleNamespace(estimated_stepping_batches=unknown)
+        with pytest.raises(AssertionError, match="give it max_steps"):
+            lit.configure_optimizers()
     assert card["trainer"].precision == "bf16-mixed"
-    assert card["trainer"].lightning_module.lr == 2e-3
+    assert card["trainer"].lightning_module.lr == 1e-4
     train, val = card["train"], card["val"]
     assert not set(train.indices) & set(val.indices)
     assert len(train) + len(val) == len(card["images"])

@@ -20,9 +20,9 @@ SEAM = {"make_schedule": partial(warmup_cosine, warmup_steps=1, min_lr=MIN_LR)}
 
 
 def invariant(record):
-    """The rates are those planned: half of the peak, the peak, a cosine to the minimum."""
-    after = record.steps - 2
-    cosine = [(1 + math.cos(math.pi * step / after)) / 2 for step in range(after + 1)]
+    """The rates are those planned: half of the peak, the peak, a cosine towards the minimum."""
+    after = record.steps - 1
+    cosine = [(1 + math.cos(math.pi * step / after)) / 2 for step in range(after)]
     planned = [PEAK_LR / 2] + [MIN_LR + (PEAK_LR - MIN_LR) * c for c in cosine]
     assert record.learning_rates == pytest.approx(planned)
 
@@ -64,13 +64,14 @@ def read_plan(make_schedule, steps, peak_lr):
 
 
 def check_pytorch_card(card):
-    """Its schedule is the course's, and its loop takes every step at the planned learning rate."""
+    """Its schedule is the course's; the last step is small and not zero."""
     for total, warmup in ((111, 10), (42, 7), (12, 1), (9, 7)):
         by_card = partial(card["warmup_then_cosine"], warmup_steps=warmup)
         by_course = partial(warmup_cosine, warmup_steps=warmup)
         expected = read_plan(by_course, total, peak_lr=0.3)
         assert read_plan(by_card, total, peak_lr=0.3) == pytest.approx(expected, abs=1e-9)
     expected = read_plan(partial(warmup_cosine, warmup_steps=5), 20, peak_lr=1e-3)
+    assert 0 < card["history"][-1] < 0.05 * 1e-3
     assert card["history"] == pytest.approx(expected, abs=1e-9)
 
 
@@ -96,11 +97,16 @@ def check_lightning_card(card):
         )
         trainer.fit(module, DataLoader(batches, 4))
         warmed_up = partial(warmup_cosine, warmup_steps=steps // 4)
-        assert recorder.learning_rates == pytest.approx(read_plan(warmed_up, steps, 0.3), abs=1e-9)
+        expected = read_plan(warmed_up, steps, 0.3)
+        assert recorder.learning_rates == pytest.approx(expected, abs=1e-9)
     stream = DataLoader(Stream(), 4)
     with pytest.raises(ValueError, match="give it max_steps"):
         quiet_trainer(max_epochs=1, accelerator="cpu").fit(
             card["WarmupCosine"](nn.Linear(3, 2)), stream
+        )
+    with pytest.raises(ValueError, match="give it max_steps"):
+        quiet_trainer(max_epochs=-1, max_time="00:00:00:05", accelerator="cpu").fit(
+            card["WarmupCosine"](nn.Linear(3, 2)), DataLoader(batches, 4)
         )
     (group,) = card["trainer"].optimizers[0].param_groups
     assert group["initial_lr"] == 1e-3
@@ -225,7 +231,7 @@ WRONG_ANSWERS = {
          "only once an epoch"),
         (_train(each_step="pass"), "never changes"),
         (_train(warmup="0"), "the peak comes at step 0"),
-        (_train(warmup="total_steps // 10, min_lr=0.01"), "taken at 0.01: the minimum"),
+        (_train(warmup="total_steps // 10, min_lr=0.01"), "ends at 0.01: the minimum"),
         (_train().replace("warmup_cosine(optimizer, total_steps, warmup_steps=",
                           "torch.optim.lr_scheduler.LinearLR(optimizer, total_iters=")
          .replace("import math", "import torch"), "Step 0 of 50 is taken at 0.0667"),
@@ -317,7 +323,7 @@ def train_with_schedule(model, dataset, loader, epochs, peak_lr):
     total = epochs * (len(dataset) // loader.batch_size)
     warmup = total // 10
     rise = schedulers.LinearLR(optimizer, 1 / (warmup + 1), 1.0, warmup)
-    fall = schedulers.CosineAnnealingLR(optimizer, total - 1 - warmup)
+    fall = schedulers.CosineAnnealingLR(optimizer, total - warmup)
     schedule = schedulers.SequentialLR(optimizer, [rise, fall], [warmup])
     rates = []
     for images, targets in (batch for _ in range(epochs) for batch in loader):
@@ -334,7 +340,7 @@ def train_with_schedule(model, dataset, loader, epochs, peak_lr):
 def train_with_schedule(model, dataset, loader, epochs, peak_lr):
     total = epochs * sum(1 for _ in loader)
     warmup = int(0.1 * total)
-    down = np.cos(np.linspace(0, np.pi, total - warmup))
+    down = np.cos(np.linspace(0, np.pi, total - warmup + 1))[:-1]
     rates = np.append(np.linspace(0, 1, warmup + 2)[1:-1], (1 + down) / 2) * peak_lr
     optimizer = SGD(model.parameters())
     step = 0

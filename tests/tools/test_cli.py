@@ -17,8 +17,10 @@ import pytest
 from course_utils import results
 from course_utils.files import write_atomically
 from course_utils.results import list_results, read_results
+from course_utils.tools import cli
 from course_utils.tools.run.execute import execute_lesson
 from course_utils.tools.run.key import digest_outputs
+from course_utils.tools.run.lessons import find_lessons
 from tests.own_folder import write_images
 from tests.tools.conftest import assert_one_line
 
@@ -48,12 +50,24 @@ def test_bad_arguments_of_run(course, school, arguments, sentence):
 
 
 def test_bad_folder_is_one_line_before_anything_runs(course, school, tmp_path):
-    folder = write_images(tmp_path / "mine")
+    folder = write_images(tmp_path / "mine", count=30)
     (folder / "train" / "cat" / "0.jpg").write_bytes(b"broken")
-    for i in range(1, 12):  # so few images that each is read
-        (folder / "train" / "cat" / f"{i}.jpg").write_bytes(b"broken")
     result = course("run", "--profile", "smoke", "--dataset", str(folder))
-    assert_one_line(result, r"cannot read the image .*cat/\d+\.jpg: replace or delete it")
+    assert_one_line(result, r"cannot read the image train/cat/0\.jpg: replace or delete it")
+
+
+@pytest.mark.parametrize("name", [b"caf\xe9", b"\xff/mine", b"m\xfcnchen"])
+@pytest.mark.parametrize("command", ["run", "report", "race"])
+def test_a_folder_whose_name_is_not_utf_8_is_one_line(course, tmp_path, command, name):
+    folder = os.fsdecode(os.path.join(os.fsencode(tmp_path), name))
+    write_images(Path(folder), count=30)
+    arguments = ["lesson_12"] if command == "race" else ["--profile", "smoke"]
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+    for dataset in (folder, str(link)):
+        shown = os.fsencode(folder).decode("utf-8", "backslashreplace")
+        result = course(command, *arguments, "--dataset", dataset)
+        assert_one_line(result, re.escape(f"the data set's folder {shown} is not UTF-8: rename it"))
 
 
 def test_build_folder_that_cannot_be_written(course, school):
@@ -82,7 +96,7 @@ def test_run_and_report(course, school):
 
 
 def test_own_images_have_a_run_and_a_report_of_their_own(course, school, tmp_path):
-    images = write_images(tmp_path / "mine")
+    images = write_images(tmp_path / "mine", count=30)
     assert course("run", "--profile", "smoke")[0] == 0
     before = (school.build / "smoke" / "course.json").read_bytes()
     status, out, _ = course("run", "01", "--profile", "smoke", "--dataset", str(images))
@@ -179,7 +193,7 @@ CLAIM = {"text": "a < b", "kind": "identity", "holds": True, "value": 0.5}
 
 def test_results_are_saved_with_how_and_where(course, school, tmp_path):
     school.execute.results["01_baseline"] = {"claims": [CLAIM]}
-    mine = write_images(tmp_path / "my images")
+    mine = write_images(tmp_path / "my images", count=30)
     command = ("run", "01", "--profile", "smoke", "--dataset", str(mine), "--first-seed", "7")
     assert course("run", "00", *command[2:])[0] == 0
     status, out, _ = course(*command, "--save-results", "mine_2")
@@ -377,7 +391,7 @@ def test_no_lesson_is_started_when_the_time_is_up(course, school):
 
 @pytest.mark.parametrize(
     ("times", "sentence"),
-    [((1, 11), "over their budgets: 01_baseline"), ((9, 9), ""), ((130, 1), "on average")],
+    [((1, 11), "over their budgets: 01_baseline"), ((9, 9), ""), ((310, 1), "on average")],
 )
 def test_budgets_warn_and_fail_only_when_they_are_enforced(course, school, times, sentence):
     for lesson, time_s in zip(school.lessons, times, strict=True):
@@ -405,3 +419,14 @@ def test_nothing_is_stored_or_saved_if_the_time_was_up(course, school):
 def test_stale_is_asked_of_the_settings_in_which_outputs_are_stored(course, other):
     asked = ("run", *(() if "--profile" in other else ("--profile", "quick")), *other)
     assert_one_line(course(*asked, "--stale"), "compare with stored outputs")
+
+
+def test_the_list_of_lessons_fits_80_columns(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    cli.list_lessons(stale=False)
+    lines = capsys.readouterr().out.splitlines()
+    lessons = find_lessons()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) <= 1 + 3 * len(lessons)
+    text = " ".join(" ".join(lines).split())
+    assert all(lesson.question in text for lesson in lessons)

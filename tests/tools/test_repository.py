@@ -112,14 +112,32 @@ def test_conda_environment_has_the_same_pins(monkeypatch):
     }
 
 
+def list_tracked_texts():
+    """The contents of the repository's files that a person reads, by their names."""
+    command = ["git", "-C", str(ROOT), "ls-files"]
+    tracked = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    suffixes = (".md", ".toml", ".lock", ".yml", ".yaml", ".py", ".ipynb", "")
+    return {name: (ROOT / name).read_text() for name in tracked if (ROOT / name).suffix in suffixes}
+
+
 def test_no_package_index_is_named():
-    tracked = subprocess.run(
-        ["git", "-C", str(ROOT), "ls-files"], capture_output=True, text=True, check=True
-    ).stdout.split()
     host = re.compile(r"pypi" + r"\.org|pythonhosted" + r"\.org|download\.pytorch" + r"\.org")
-    for name in tracked:
-        if (ROOT / name).suffix in (".md", ".toml", ".lock", ".yml", ".yaml", ".py", ".ipynb", ""):
-            assert not host.search((ROOT / name).read_text()), name
+    assert not [name for name, text in list_tracked_texts().items() if host.search(text)]
+
+
+OTHER_DOCUMENTS = [
+    "bad_" + "inputs",  # a list of cases that is not in the repository, by name or by its ids
+    r"^\s*\"{3}(Cases? )?[a-zA-Z]\d{1,2}(:| and |, |\.?\"{3})",
+    r"#.* [a-z]\d\d(, [a-z]\d\d)*$",
+    r"id=\"[a-zA-Z]\d\d[\"-]",
+    r"\(source \d{3}\b",
+]
+
+
+def test_no_document_is_referred_to_that_is_not_here():
+    other = re.compile("|".join(OTHER_DOCUMENTS), re.MULTILINE)
+    found = {name: other.search(text) for name, text in list_tracked_texts().items()}
+    assert {name: match[0] for name, match in found.items() if match} == {}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)

@@ -55,3 +55,44 @@ def test_shards_cover_all_lessons():
             parts = re.findall(r'"(\d)/(\d)"', listed)
             count = len(parts)
             assert parts == [(str(number + 1), str(count)) for number in range(count)]
+
+
+# --- what .ci/run leaves out after a change of text -----------------------------------------------
+
+READS_TEXT = re.compile(r'\(ROOT( / "\w+")* / "\w+\.md"\)\.read_text|cell_type == "markdown"')
+
+
+def read_list(name):
+    """A list of test files in the Makefile, as make expands it."""
+    done = subprocess.run(
+        ["make", "--no-print-directory", "-s", "-f", "Makefile", "-f", "-", "show"],
+        input=f"show:\n\t@echo $({name})\n",
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [ROOT / word for word in done.stdout.split()]
+
+
+def list_files(paths):
+    return {file for path in paths for file in ([path] if path.suffix else path.rglob("test_*.py"))}
+
+
+def find_readers(files):
+    """Of test files, those that read the text of lessons or of the documentation."""
+    return {file for file in files if READS_TEXT.search(file.read_text(encoding="utf-8"))}
+
+
+def test_no_test_of_a_text_is_left_out_after_a_change_of_text():
+    left_out = list_files(read_list("CODE_TESTS")) - list_files(read_list("READING_TESTS"))
+    assert left_out
+    assert not find_readers(left_out)
+
+
+def test_a_test_that_reads_a_text_is_found(tmp_path):
+    file = tmp_path / "test_toy.py"
+    file.write_text('assert "90 %" in (ROOT / "README.md").read_text()')
+    assert find_readers({file}) == {file}
+    file.write_text("assert 1 + 1 == 2")
+    assert not find_readers({file})

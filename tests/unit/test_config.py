@@ -43,7 +43,7 @@ def test_bad_seed(monkeypatch, seed):
         load_config()
 
 
-def test_an_empty_variable_is_as_good_as_none(monkeypatch):  # a33
+def test_an_empty_variable_is_as_good_as_none(monkeypatch):
     for name in ("PROFILE", "DATASET", "FIRST_SEED"):
         monkeypatch.setenv(f"COURSE_{name}", "")
     assert load_config() == load_config("quick", dataset="photos", first_seed=0)

@@ -24,7 +24,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monke
     monkeypatch.setattr(os, "replace", refuse)
     with pytest.raises(OSError, match="No space") as caught:
         write_atomically(path, "new")
-    assert caught.value.filename == str(path)  # f05: the system does not say which file
+    assert caught.value.filename == str(path)  # the system does not say which file
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["file.txt"]
 

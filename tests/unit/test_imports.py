@@ -10,10 +10,10 @@ import pytest
 from course_utils.files import ROOT
 
 PACKAGE = ROOT / "course_utils"
-MOST_NODES, MOST_EDGES = 14, 46  # of the graph between the top-level entries of course_utils
+MOST_NODES, MOST_EDGES = 15, 50  # of the graph between the top-level entries of course_utils
 # An entry imports from the floors below its own alone. Lowest first:
 FLOORS = [
-    ["errors", "files"],
+    ["errors", "files", "processes"],
     ["config", "measure", "models", "results"],
     ["claims", "data"],
     ["environment", "training"],

@@ -1,3 +1,5 @@
+import warnings
+
 import matplotlib
 
 matplotlib.use("agg")
@@ -5,7 +7,10 @@ matplotlib.use("agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from fontTools.ttLib import TTFont
+from matplotlib import font_manager
 
+from course_utils import plots
 from course_utils.errors import CourseError
 from course_utils.models.create import create_model
 from course_utils.plots import (
@@ -117,3 +122,73 @@ def test_cuts_may_be_at_a_child_without_parameters_and_must_be_at_a_child():
     assert texts[-1] == "0.2% trained"
     with pytest.raises(CourseError, match="no child 'layer9'"):
         plot_cuts(model, {"cut": "layer9"}, "title")
+
+
+@pytest.fixture
+def fonts(monkeypatch, tmp_path):
+    """A machine that has matplotlib's own fonts only; returns a function that installs one more."""
+    own = [x for x in font_manager.fontManager.ttflist if "mpl-data" in x.fname]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", own)
+    monkeypatch.setattr(plots, "_without_font", set())
+    found = []
+    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: found)
+
+    def install(name, signs):
+        font = TTFont(font_manager.findfont("DejaVu Sans"))
+        for table in font["cmap"].tables:
+            if table.isUnicode():
+                table.cmap = {ord(sign): "A" for sign in signs}
+        for record in font["name"].names:
+            if record.nameID in (1, 4, 6, 16):
+                record.string = name
+        path = tmp_path / f"{name}.ttf"
+        font.save(path)
+        found.append(str(path))
+
+    with warnings.catch_warnings(), matplotlib.rc_context():
+        use_style()
+        yield install
+
+
+def draw_names(names):
+    """The warnings of two figures with the names of classes."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        plots.cover_signs(names)  # its filter counts after the one above
+        for _ in range(2):
+            plot_confusion(np.eye(len(names)), names, "title").canvas.draw()
+    return [str(warning.message) for warning in caught]
+
+
+@pytest.mark.parametrize(
+    "names", [("圆盘", "条纹"), ("ねこ", "いぬ"), ("고양이", "개"), ("แมว", "a")]
+)
+def test_a_font_of_the_machine_draws_what_the_usual_one_lacks(fonts, names, capsys):
+    fonts("One Sign", names[0][0])
+    fonts("All Signs", "".join(names))
+    assert draw_names(names) == []
+    assert plt.rcParams["font.family"] == ["sans-serif", "All Signs"]
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("names", [("圆盘", "条纹"), ("ねこ", "cat"), ("고양이", "개")])
+def test_without_a_font_it_is_said_once(fonts, names, capsys):
+    assert draw_names(names) == []
+    out = capsys.readouterr().out
+    assert out.count("\n") == 1
+    assert f"No font of this machine has the signs {min(''.join(names).strip('cat'))}" in out
+    assert plt.rcParams["font.family"] == ["sans-serif"]
+
+
+def test_the_font_that_has_most_is_taken_and_the_rest_is_said(fonts, capsys):
+    fonts("Some Signs", "圆盘条")
+    assert draw_names(("圆盘", "条纹")) == []
+    assert "has the signs 纹: figures show boxes" in capsys.readouterr().out
+    assert plt.rcParams["font.family"] == ["sans-serif", "Some Signs"]
+
+
+def test_names_that_can_be_drawn_change_nothing(fonts, capsys):
+    fonts("Other", "é")
+    assert draw_names(("café", "Ölfaß\nas ñandú", "кошка – λ")) == []
+    assert plt.rcParams["font.family"] == ["sans-serif"]
+    assert capsys.readouterr().out == ""

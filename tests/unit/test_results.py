@@ -29,7 +29,7 @@ def test_results_are_listed_and_other_files_are_not(tmp_path):
     assert list_results(tmp_path / "nowhere") == []
     write(tmp_path, "b", {"lessons": []})
     write(tmp_path, "a", {"lessons": []})
-    write(tmp_path, "freshness", {"passed": 3})
+    write(tmp_path, "benchmark", {"passed": 3})
     (tmp_path / "README.md").write_text("about")
     assert list_results(tmp_path) == ["a", "b"]
 

@@ -46,11 +46,11 @@ BEFORE_STEP = "the loss of its batch before the step"
 
 
 def _plan_learning_rates(total: int, peak: float) -> list[float]:
-    """Of each of ``total`` steps: a tenth of warm-up, then half a cosine down to 0."""
+    """Of each of ``total`` steps: a tenth of warm-up, then half a cosine, 0 only after the last."""
     warmup = total // 10
     rising = [peak * (step + 1) / (warmup + 1) for step in range(warmup)]
-    last = total - 1 - warmup  # steps from the peak to the end
-    falling = [peak * (1 + math.cos(math.pi * step / last)) / 2 for step in range(last + 1)]
+    length = total - warmup
+    falling = [peak * (1 + math.cos(math.pi * step / length)) / 2 for step in range(length)]
     return rising + falling
 
 
@@ -58,6 +58,12 @@ def _follow(found: list[float], planned: list[float]) -> bool:
     """Whether the learning rates are those of the plan, each of them."""
     pairs = zip(found, planned, strict=True)
     return all(math.isclose(one, other, rel_tol=1e-5, abs_tol=1e-9) for one, other in pairs)
+
+
+def _find_peak(learning_rates: list[float]) -> int:
+    """The first step at the highest learning rate; a cosine that goes on comes back up to it."""
+    highest = max(learning_rates)
+    return next(step for step, lr in enumerate(learning_rates) if math.isclose(lr, highest))
 
 
 def _explain_learning_rates(found: list[float], planned: list[float], epochs: int) -> None:
@@ -74,14 +80,13 @@ def _explain_learning_rates(found: list[float], planned: list[float], epochs: in
     of_one_epoch = _plan_learning_rates(epoch_steps, PEAK_LR)
     short = f"The plan covers the {epoch_steps} steps of one epoch, and {total} are taken."
     require(not _follow(found[:epoch_steps], of_one_epoch), short)
-    peak = found.index(max(found))
-    planned_peak = planned.index(max(planned))
+    peak, planned_peak = _find_peak(found), _find_peak(planned)
     highest = f"The learning rate is highest at step {peak}, in the plan at step {planned_peak}"
     require(peak or not planned_peak, f"{highest}: the warm-up is missing.")
     require(peak == planned_peak, f"{highest}.")
     for step, (one, due) in enumerate(zip(found, planned, strict=True)):
         same = _follow([one], [due])
-        require(same, f"Step {step} of {total} has the learning rate {one:.4g}, not {due:.4g}.")
+        require(same, f"Step {step} of {total} has the learning rate {one:.6g}, not {due:.6g}.")
 
 
 @checks_exercise()

@@ -17,8 +17,9 @@ class Budget:
     Args:
         seconds: from before the recipe is imported to the end of its training. Without ``steps``
             a training is stopped then and judged as it is; with ``steps`` it is refused.
-        steps: of all optimizers together; None: as many as the seconds allow.
-        memory_gib: of the process (Linux).
+        steps: of all optimizers together; None: as many as the seconds allow. They are counted
+            in the recipe's own process, which could hide some.
+        memory_gib: of all its processes together (Linux).
 
     Raises:
         CourseError: a number that cannot be a budget.

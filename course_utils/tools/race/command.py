@@ -1,27 +1,28 @@
 """The command ``course race``; as thin as the others."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.text import Text
 
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
-from course_utils.tools.options import Sandbox, find_images, parse_folder, parse_word
+from course_utils.tools.console import make_console
+from course_utils.tools.options import find_images, parse_folder, parse_word
 
 if TYPE_CHECKING:  # these imports take seconds
     from course_utils.config import Config
     from course_utils.tools.race.entries import Entry
-    from course_utils.tools.race.leaderboard import Row
+    from course_utils.tools.race.leaderboard import Leaderboard, Row
     from course_utils.tools.race.run import Race
 
 __all__ = ["app"]
 
 app = typer.Typer()
-console = Console(highlight=False)
+console = make_console()
 MOST_SEEDS = 100
 STEPS_LIMIT_S = 600  # of a training whose budget is steps
 
@@ -43,7 +44,21 @@ def _list_settings(race: "Race", seeds: Sequence[int]) -> dict[str, Any]:
         "hidden": {"images": len(race.hidden.targets), "digest": race.hidden.digest()},
         "budget": asdict(race.budget),
         "seeds": list(seeds),
+        "sandbox": race.sandbox,
+        "on_trust": list(_list_trust(race)),
     }
+
+
+def _list_trust(race: "Race") -> Iterator[str]:
+    """What this race cannot enforce, in sentences that the leaderboard keeps."""
+    from course_utils.data.sources import NAMED
+
+    if not race.sandbox:
+        yield "no sandbox: a recipe could read the classes of the hidden images, or this file"
+    if race.budget.steps is not None:
+        yield "steps are counted in the recipe's own process: only the seconds are enforced"
+    if race.data.name in NAMED:
+        yield "the hidden images are public: a recipe could bring their classes along"
 
 
 def _race_one(
@@ -51,21 +66,54 @@ def _race_one(
 ) -> "Row":
     """Train one recipe at every seed; the first problem ends it."""
     from course_utils.tools.race.leaderboard import Row
+    from course_utils.tools.race.run import NotStartedError
 
     trained = []
     try:
         if entry.problem:
             raise CourseError(entry.problem)
         for number, seed in enumerate(seeds, start=1):
-            with console.status(f"{entry.name}: training {number} of {len(seeds)}"):
-                trained.append(race.train(entry.path, seed))
+            doing = Text(f"{entry.name}: training {number} of {len(seeds)}")
+            with console.status(doing):
+                trained.append(race.train(entry.source, seed))
             accuracy, time_s = trained[-1].accuracy, trained[-1].time_s
             say(f"{entry.name} · seed {seed}: {accuracy:.1%} after {time_s:.0f} s")
+    except NotStartedError:
+        raise
     except CourseError as error:
         say(f"{entry.name}: refused: {error}")
         return Row(entry.name, entry.sha256, problem=str(error))
     accuracies, times_s = zip(*((x.accuracy, x.time_s) for x in trained), strict=True)
     return Row(entry.name, entry.sha256, accuracies, times_s)
+
+
+def _race_all(
+    race: "Race", entries: Sequence["Entry"], seeds: Sequence[int], output: Path
+) -> "Leaderboard":
+    """Train all recipes, and add a row for each to the leaderboard in the file.
+
+    Raises:
+        CourseError, OSError: a row cannot be added; all that was measured is printed.
+    """
+    from course_utils.tools.interrupts import ending_on_interrupt
+    from course_utils.tools.race.leaderboard import put_rows
+
+    def say(sentence: str) -> None:
+        console.print(sentence, soft_wrap=True, markup=False)
+
+    settings = _list_settings(race, seeds)
+    leaderboard = put_rows(output, settings)  # now: an hour later is too late for "no room"
+    say(f"{race.data.describe()}; hidden: {len(race.hidden.targets):,}; {race.budget.describe()}")
+    with ending_on_interrupt(console, f"course: interrupted; finished recipes are in {output}"):
+        for entry in entries:
+            row = _race_one(race, entry, seeds, say)
+            leaderboard = put_rows(output, settings, [row])  # now: an interruption loses nothing
+    console.print(leaderboard.make_table())
+    for sentence in settings["on_trust"]:
+        console.print(f"on trust: {sentence}", soft_wrap=True, style="yellow")
+    console.print("recipes whose intervals overlap share their places", style="dim")
+    say(f"leaderboard: {output}")
+    return leaderboard
 
 
 @app.command("race")
@@ -96,47 +144,33 @@ def race_recipes(
     output: Annotated[
         Path, typer.Option(help="the leaderboard, JSON", parser=parse_folder, metavar="FILE")
     ] = ROOT / "build" / "leaderboard.json",
-    sandbox: Sandbox = None,
+    sandbox: Annotated[
+        bool,
+        typer.Option(
+            "--sandbox/--no-sandbox",
+            help="bubblewrap (Linux); without it the leaderboard says that recipes could cheat",
+        ),
+    ] = True,
 ) -> None:
     """Train recipes on the same images within the same budget, and judge them on hidden images."""
     from course_utils.tools.race.budget import Budget
     from course_utils.tools.race.entries import find_entries
+    from course_utils.tools.teach.sandbox import find_sandbox
 
-    if output.is_dir():
-        raise CourseError(f"{output} is a folder: name a file with --output")
+    if output.exists() and not output.is_file():
+        raise CourseError(f"{output} is a folder, a pipe or a device: name a file with --output")
     entries = find_entries(recipes)
     default_s = Budget.seconds if steps is None else STEPS_LIMIT_S
     budget = Budget(default_s if seconds is None else seconds, steps, memory)
+    sandboxed, _ = find_sandbox(sandbox)
 
     from course_utils.data import load_data
-    from course_utils.tools.interrupts import ending_on_interrupt
-    from course_utils.tools.race.leaderboard import read_leaderboard
     from course_utils.tools.race.run import Race
     from course_utils.tools.race.split import HiddenSplit
-    from course_utils.tools.teach.sandbox import find_sandbox
 
     config = _make_config(profile, dataset, images)
     data = load_data(config)
-    hidden = HiddenSplit.open(data)
-    sandboxed, missing = find_sandbox(sandbox)
-    race = Race(config, data, hidden, budget, sandboxed)
-    leaderboard = read_leaderboard(output, _list_settings(race, range(seeds)))
-    if missing:
-        console.print(
-            f"no sandbox, {missing}: recipes run with your rights", soft_wrap=True, style="yellow"
-        )
-    console.print(f"{data.describe()}; hidden: {len(hidden.targets):,}; {budget.describe()}")
-
-    def say(sentence: str) -> None:
-        console.print(sentence, soft_wrap=True, markup=False)
-
-    with ending_on_interrupt(console, f"course: interrupted; finished recipes are in {output}"):
-        for entry in entries:
-            row = _race_one(race, entry, range(seeds), say)
-            leaderboard = leaderboard.put(row)
-            leaderboard.write(output)  # now: an interruption loses nothing
-    console.print(leaderboard.make_table())
-    console.print("recipes whose intervals overlap share their places", style="dim")
-    console.print(f"leaderboard: {output}", soft_wrap=True)
+    race = Race(config, data, HiddenSplit.open(data), budget, sandboxed)
+    leaderboard = _race_all(race, entries, range(seeds), output)
     raced = {entry.name for entry in entries}
     raise typer.Exit(1 if any(x.problem for x in leaderboard.rows if x.name in raced) else 0)

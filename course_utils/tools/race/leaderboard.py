@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import filelock
 from rich.table import Table
 from rich.text import Text
 
@@ -14,8 +15,15 @@ from course_utils.errors import CourseError
 from course_utils.files import write_atomically
 from course_utils.measure.places import find_places, mean_interval
 from course_utils.measure.provenance import describe_hardware, read_commit, read_versions
+from course_utils.tools.console import make_printable
+from course_utils.tools.race.budget import LONGEST_S
+from course_utils.tools.teach.strangers import read_regular
 
-__all__ = ["Leaderboard", "Row", "read_leaderboard", "summarize_rows"]
+__all__ = ["Leaderboard", "Row", "put_rows", "read_leaderboard", "summarize_rows"]
+
+MOST_BYTES = 2**24  # of the file: thousands of rows
+LONGEST_ROW_S = 2 * LONGEST_S  # a budget, and what comes on top of it
+WAITING_S = 60  # for another race, which holds the file while it adds one row
 
 
 @dataclass(frozen=True)
@@ -55,18 +63,20 @@ class Leaderboard:
 
     def make_table(self) -> Table:
         """For the terminal, the best mean first and what is refused last."""
-        table = Table("place", "recipe", "accuracy (%)", "95 % interval", "seeds", "seconds")
-        table.box = None
+        sandbox = "yes" if self.settings.get("sandbox") else "no"
+        columns = ("place", "recipe", "accuracy (%)", "95 % interval", "seeds", "seconds")
+        table = Table(*columns, "sandbox", box=None)
         for row in summarize_rows(self.rows):
             name = Text(row["name"])
             if row["problem"]:
-                table.add_row("–", name, "refused", "", "", "")
+                table.add_row("–", name, "refused", "", "", "", sandbox)
                 continue
             width = (
                 "–" if row["low"] is None else f"{100 * row['low']:.1f} to {100 * row['high']:.1f}"
             )
             mean, seeds = f"{100 * row['accuracy']:.1f}", str(len(row["accuracies"]))
-            table.add_row(_format_place(row), name, mean, width, seeds, f"{row['time_s']:.0f}")
+            place, seconds = _format_place(row), f"{row['time_s']:.0f}"
+            table.add_row(place, name, mean, width, seeds, seconds, sandbox)
         return table
 
 
@@ -106,32 +116,82 @@ def summarize_rows(rows: Sequence[Row]) -> list[dict[str, Any]]:
     return found + [asdict(row) for row in rows if row.problem]
 
 
+def put_rows(path: Path, settings: dict[str, Any], rows: Sequence[Row] = ()) -> Leaderboard:
+    """Add rows to the leaderboard in the file, and return it; other races may do so too.
+
+    Without rows it is written as it is, which shows before a race that this can be done.
+
+    Raises:
+        CourseError: see `read_leaderboard`; another program holds the file.
+        OSError: it cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with filelock.FileLock(path.with_name(f".{path.name}.lock"), timeout=WAITING_S):
+            board = read_leaderboard(path, settings)
+            for row in rows:
+                board = board.put(row)
+            board.write(path)
+    except filelock.Timeout:
+        raise CourseError(
+            f"{path} is held by another race: name another file with --output"
+        ) from None
+    return board
+
+
 def read_leaderboard(path: Path, settings: dict[str, Any]) -> Leaderboard:
     """The leaderboard in the file, to which rows are added; an empty one if there is no file.
 
     Raises:
-        CourseError: it is of another race, whose rows cannot be compared, or of none.
+        CourseError: it is of another race, whose rows cannot be compared, or of none; a row is
+            not what a race writes.
     """
     if not path.exists():
         return Leaderboard(settings)
+    if not path.is_file():
+        raise CourseError(f"{path} is a folder, a pipe or a device: name a file with --output")
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        there = dict(found["settings"])
-        rows = tuple(_parse_row(entry) for entry in found["rows"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        found = json.loads(read_regular(path, MOST_BYTES).decode("utf-8"))
+        there, entries = dict(found["settings"]), list(found["rows"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise CourseError(f"{path} is no leaderboard: name another file with --output") from None
+    if not entries:  # of a race that did not come to its first row
+        return Leaderboard(settings)
     for name, value in settings.items():
         if there.get(name) != value:
             raise CourseError(
                 f"{path} is of another race ({name} is {there.get(name)}, not {value}): name "
                 "another file with --output"
             )
+    rows = tuple(_parse_row(path, entry, len(settings["seeds"])) for entry in entries)
+    if len({row.name for row in rows}) < len(rows):
+        raise CourseError(f"{path} has two rows of one name: name another file with --output")
     return Leaderboard(settings, rows)
 
 
-def _parse_row(entry: dict) -> Row:
-    accuracies, times_s = (tuple(map(float, entry[name])) for name in ("accuracies", "times_s"))
-    problem = str(entry["problem"])
-    if not problem and (not accuracies or len(accuracies) != len(times_s)):
-        raise ValueError("a row without results")
-    return Row(str(entry["name"]), str(entry["sha256"]), accuracies, times_s, problem)
+def _parse_row(path: Path, entry: object, seeds: int) -> Row:
+    """A row as `Leaderboard.write` stores it.
+
+    Raises:
+        CourseError: something is missing, of another kind, or no number that a race can measure.
+    """
+    number = (int, float)
+    match entry:
+        case {
+            "name": str(name),
+            "sha256": str(sha256),
+            "accuracies": list(accuracies),
+            "times_s": list(times_s),
+            "problem": str(problem),
+        }:
+            count = 0 if problem else seeds
+            limits = [(x, 1) for x in accuracies] + [(x, LONGEST_ROW_S) for x in times_s]
+            known = all(type(x) in number and 0 <= x <= most for x, most in limits)
+            if known and len(accuracies) == len(times_s) == count:
+                name, problem = make_printable(name), make_printable(problem)
+                return Row(name, sha256, tuple(accuracies), tuple(times_s), problem)
+    shown = make_printable(str(entry.get("name", entry) if isinstance(entry, dict) else entry))
+    raise CourseError(
+        f"{path}: the row {shown[:50]!r} is none that a race has measured: delete it, or name "
+        "another file with --output"
+    )

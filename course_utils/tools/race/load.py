@@ -4,6 +4,7 @@ import importlib.util
 import sys
 import traceback
 from collections.abc import Callable
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,8 @@ def describe_failure(error: BaseException, path: Path) -> str:
     if isinstance(error, SyntaxError):
         return f"{name}: {error.msg} (line {error.lineno})"
     text = text if len(text) <= SHOWN else f"{text[:SHOWN]} …"
+    if isinstance(error, FrozenInstanceError):
+        text += ': return {"config": config.replace(…)}'
     lines = [
         frame.lineno
         for frame in traceback.extract_tb(error.__traceback__)

@@ -13,12 +13,23 @@ import numpy as np
 from course_utils.config import Config
 from course_utils.data.image_data import ImageData, Images
 from course_utils.data.photos import PHOTOS
+from course_utils.data.reduced_copies import find_copies_folder
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
+from course_utils.tools.teach.strangers import read_regular
 
-__all__ = ["HiddenSplit", "decode_data", "describe_data", "encode_data", "list_forbidden"]
+__all__ = [
+    "HiddenSplit",
+    "decode_data",
+    "describe_data",
+    "encode_classes",
+    "encode_data",
+    "list_forbidden",
+]
 
 CIFAR10 = ("cifar-10-batches-py", "cifar-10-python.tar.gz")  # as torchvision stores it
+CLASS = np.dtype("<i8")
+WRONG = "its predictions are not one class for each image: return logits (N, classes)"
 
 
 @dataclass(frozen=True)
@@ -50,32 +61,33 @@ class HiddenSplit:
         return file.getvalue()
 
     def judge(self, path: Path) -> float:
-        """The accuracy in [0, 1] of the predicted classes in a file of NumPy.
+        """The accuracy in [0, 1] of the predicted classes in a file, as `encode_classes` wrote it.
 
         The file is written by a process that runs the code of others, so nothing in it is
-        believed: it has to hold one class for each image.
+        believed: it has to hold one class for each image, and has no header that could lie.
 
         Raises:
             CourseError: it holds something else.
         """
-        wrong = "its predictions are not one class for each image: return logits (N, classes)"
-        most_bytes = 2**16 + 16 * len(self.targets)
-        if path.is_symlink() or not path.is_file() or path.stat().st_size > most_bytes:
-            raise CourseError(wrong)
+        expected = CLASS.itemsize * len(self.targets)
         try:
-            predicted = np.load(path, allow_pickle=False)
-        except (OSError, ValueError, EOFError):
-            raise CourseError(wrong) from None
-        if not isinstance(predicted, np.ndarray) or predicted.dtype != np.int64:
-            raise CourseError(wrong)
-        if predicted.shape != self.targets.shape:
-            raise CourseError(wrong)
+            content = read_regular(path, expected)
+        except OSError:
+            raise CourseError(WRONG) from None
+        if len(content) != expected:
+            raise CourseError(WRONG)
+        predicted = np.frombuffer(content, CLASS)
         return float((predicted == self.targets[self.order]).mean())
 
     def digest(self) -> str:
         """What tells this split from others; rows of one leaderboard share it."""
         content = np.ascontiguousarray(self.images).tobytes() + self.targets.tobytes()
         return hashlib.sha256(content).hexdigest()[:16]
+
+
+def encode_classes(classes: np.ndarray) -> bytes:
+    """Predicted classes ``(N,)`` for `HiddenSplit.judge`: eight bytes each, and nothing else."""
+    return classes.astype(CLASS).tobytes()
 
 
 def encode_data(data: ImageData) -> bytes:
@@ -125,7 +137,16 @@ def list_forbidden(config: Config) -> list[str]:
     downloads = [ROOT / "data" / "cifar10"]
     if os.environ.get("COURSE_DATA_DIR"):
         downloads.append(Path(os.path.expanduser(os.environ["COURSE_DATA_DIR"])))
-    paths = [PHOTOS, *(folder / name for folder in downloads for name in CIFAR10)]
+    downloaded = [folder / name for folder in downloads for name in CIFAR10]
+    paths = [PHOTOS, find_copies_folder(), *downloaded]
     if Path(config.dataset).is_dir():
-        paths += [Path(config.dataset, split) for split in ("train", "test")]
-    return [os.path.realpath(path) for path in paths]
+        for split in ("train", "test"):
+            paths += [Path(config.dataset, split), *_list_linked(Path(config.dataset, split))]
+    return list(dict.fromkeys(map(os.path.realpath, paths)))
+
+
+def _list_linked(folder: Path) -> list[Path]:
+    """The folders in which images lie that are only linked from ``folder``."""
+    links = [path for path in folder.rglob("*") if path.is_symlink()]
+    real = [Path(os.path.realpath(path)) for path in links]
+    return sorted({path if path.is_dir() else path.parent for path in real})

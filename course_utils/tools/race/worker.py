@@ -1,10 +1,11 @@
 """In a process of its own: train one recipe at one seed, then name the classes of images.
 
-The process that starts this module takes part by files in the working folder. `READY` says that
-the budget begins, `TRAINED` that it may end; then come the hidden images without their classes.
+The process that starts this module takes part by files. In the working folder `READY` says that
+the recipe can run, and `GO` answers it, when the budget begins: no line of a recipe runs before
+`READY` was seen, so it cannot take it back. `TRAINED` says that the budget may end. Then the hidden
+images come, without their classes, into the folder that this process only reads.
 """
 
-import io
 import json
 import os
 import sys
@@ -18,38 +19,30 @@ from course_utils.files import write_atomically
 from course_utils.tools.race.budget import Budget
 from course_utils.tools.race.guard import forbid
 from course_utils.tools.race.load import describe_failure
-from course_utils.tools.race.split import decode_data
-from course_utils.tools.teach.limits import limit_process
+from course_utils.tools.race.split import decode_data, encode_classes
+from course_utils.tools.run.leftovers import MARK
+from course_utils.tools.teach.limits import end_with_parent, limit_process
 
-__all__ = ["ASKED", "DATA", "FAILED", "HIDDEN", "PREDICTED", "READY", "TRAINED"]
+__all__ = ["ASKED", "DATA", "FAILED", "GO", "HIDDEN", "PREDICTED", "READY", "TRAINED"]
 
-ASKED, DATA = "asked.json", "data.npz"  # what the process gets, in a folder that it only reads
-READY, TRAINED, HIDDEN, PREDICTED, FAILED = (
-    "ready",
-    "trained",
-    "hidden.npy",
-    "predicted.npy",
-    "failed.json",
-)
+# what the process gets, in a folder that it only reads
+ASKED, DATA, GO, HIDDEN = "asked.json", "data.npz", "go", "hidden.npy"
+READY, TRAINED, PREDICTED, FAILED = "ready", "trained", "predicted", "failed.json"
 POLL_S = 0.02
 
 
-def _await_images(path: Path) -> np.ndarray:
+def _await(path: Path) -> Path:
     while not path.exists():
         time.sleep(POLL_S)
-    return np.load(path, allow_pickle=False)
-
-
-def _save(path: Path, classes: np.ndarray) -> None:
-    file = io.BytesIO()
-    np.save(file, classes.astype(np.int64))
-    write_atomically(path, file.getvalue())
+    return path
 
 
 def main() -> None:
     """Train the recipe that the first argument's folder asks for; write to the second one."""
     course, work = (Path(argument).resolve() for argument in sys.argv[1:])
     asked = json.loads((course / ASKED).read_text(encoding="utf-8"))
+    if not asked["sandbox"]:
+        end_with_parent(int(os.environ[MARK]))
     budget, recipe = Budget(**asked["budget"]), course / asked["recipe"]
 
     # before anything of the recipe runs: its imports are not part of the budget
@@ -64,11 +57,13 @@ def main() -> None:
     limit_process(budget.memory_gib)
     forbid(asked["forbidden"], tell)
     write_atomically(work / READY, "")
+    _await(course / GO)
     try:
         started_s = time.monotonic()
         model = train_recipe(recipe, config, data, asked["seed"], budget, started_s)
         write_atomically(work / TRAINED, "")
-        _save(work / PREDICTED, classify(model, data, _await_images(work / HIDDEN)))
+        classes = classify(model, data, np.load(_await(course / HIDDEN), allow_pickle=False))
+        write_atomically(work / PREDICTED, encode_classes(classes))
     except BaseException as error:  # what this process prints is not shown
         if os.getpid() == ours:  # not one that the recipe has forked
             tell(describe_failure(error, recipe))

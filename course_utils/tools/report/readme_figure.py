@@ -4,7 +4,6 @@ It is drawn from results in ``data/results``, and `course sync` draws it again w
 files has changed: the picture holds their digest.
 """
 
-import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -16,43 +15,54 @@ from PIL import Image
 from course_utils.errors import CourseError
 from course_utils.plots import COLOURS, use_style
 from course_utils.results import CURE, read_file
+from course_utils.tools.report.fair_race import (
+    NOT_REACHED,
+    OURS,
+    RACE,
+    RECORD,
+    fastest_seconds,
+    list_curves,
+    list_variants,
+    say_seconds,
+    say_seeds,
+)
+from course_utils.tools.report.label_places import place_labels
 from course_utils.tools.run.key import digest_file
 
-__all__ = ["FIGURE", "FILES", "Series", "draw_figure", "format_figure", "is_stale", "read_series"]
+__all__ = [
+    "FIGURE",
+    "FILES",
+    "Series",
+    "draw_figure",
+    "format_figure",
+    "is_stale",
+    "plot_series",
+    "read_series",
+]
 
 FIGURE = "docs/accuracy_in_seconds.png"  # below the repository
 FINE_TUNING = "quick_photos_2cores.json"  # by `course run 02`
-RACE = "fair_race_2cores.json"  # by benchmarks/race.py
 FILES = (FINE_TUNING, RACE)
 FEW = {  # variants of lesson 02's comparison on 2,000 photographs, and what the figure calls them
     "from scratch": ("2,000 images, from scratch", "grey"),
-    "linear probe": ("2,000 images,\npretrained", "blue"),
+    "linear probe": ("2,000 images, pretrained", "blue"),
 }
 FEW_COMPARISON = "many photographs"
-RACERS = {"scratch_short": "green", "scratch_long": "orange"}  # rivals of the race: ours
-RECORD = "speedrun"  # and the one to beat
-DIGEST = "Results"  # a text in the PNG
-INK = {
-    "grey": "#777777",
-    "blue": COLOURS[0],
-    "green": COLOURS[2],
-    "orange": COLOURS[1],
-    "purple": COLOURS[3],
+RACERS = {  # recipes of the race, all their variants in one colour
+    OURS: ("all images: ours, from scratch", "green"),
+    RECORD: ("all images: a published speed-run", "purple"),
 }
+GOALS = 3  # of the race's goals, the highest ones are in the title
+DIGEST = "Results"  # a text in the PNG
+INK = {"grey": "#777777", "blue": COLOURS[0], "green": COLOURS[2], "purple": COLOURS[3]}
 
 
 class Series(NamedTuple):
-    """One training recipe: a curve ``(seconds, accuracy)`` for each seed."""
+    """One training recipe: a curve ``(seconds, accuracy)`` for each training."""
 
     label: str
     colour: str  # a key of INK
     curves: Sequence[Sequence[Sequence[float]]]
-
-    @property
-    def end(self) -> tuple[float, float]:
-        """Seconds and accuracy at the end, each the median over the seeds."""
-        seconds, accuracies = zip(*(curve[-1] for curve in self.curves), strict=True)
-        return statistics.median(seconds), statistics.median(accuracies)
 
 
 def _read_few(results: Mapping) -> list[Series]:
@@ -74,25 +84,44 @@ def _read_few(results: Mapping) -> list[Series]:
 
 
 def _read_race(race: Mapping) -> list[Series]:
-    """Ours from scratch, and at the end the record."""
+    """Ours from scratch and the record, each with all its variants and seeds."""
     found = []
-    for name, colour in {**RACERS, RECORD: "purple"}.items():
-        curves = [row["curve"] for row in race["rows"] if row["rival"] == name]
+    for recipe, (label, colour) in RACERS.items():
+        curves = [c for variant in list_variants(race, recipe) for c in list_curves(race, variant)]
         if not curves:
-            raise KeyError(name)
-        found.append(Series(f"all images: {race['rivals'][name]['label']}", colour, curves))
+            raise KeyError(recipe)
+        epochs = sorted(
+            race["rivals"][variant]["epochs"] for variant in list_variants(race, recipe)
+        )
+        found.append(Series(f"{label}, {epochs[0]} to {epochs[-1]} epochs", colour, curves))
     return found
 
 
-def read_series(folder: Path) -> list[Series]:
-    """All curves of the figure, from the results in ``folder``.
+def _describe_goals(race: Mapping) -> str:
+    """When ours and the record reach the highest goals: ``80 % in 90 s, … (…: 327 s, …)``."""
+    goals = sorted(race["goals"])[-GOALS:]
+    mine, theirs = (
+        [say_seconds(fastest_seconds(race, recipe, goal)) for goal in goals]
+        for recipe in (OURS, RECORD)
+    )
+    reached = [
+        f"{100 * goal:.0f} % {how if how == NOT_REACHED else f'in {how}'}"
+        for goal, how in zip(goals, mine, strict=True)
+    ]
+    return f"{', '.join(reached)} (a published speed-run: {', '.join(theirs)})"
+
+
+def read_series(folder: Path) -> tuple[list[Series], str, str]:
+    """From the results in ``folder``: all curves, the title's words, and the race's seeds.
 
     Raises:
         CourseError: a file is damaged, or has no training that the figure shows.
     """
+    few, race = (read_file(folder / name) for name in FILES)
     try:
-        return [*_read_few(read_file(folder / FINE_TUNING)), *_read_race(read_file(folder / RACE))]
-    except (AttributeError, LookupError, TypeError) as error:
+        series = [*_read_few(few), *_read_race(race)]
+        return series, _describe_goals(race), say_seeds(race)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise CourseError(
             f"data/results has nothing for the README's figure ({type(error).__name__}: {error}): "
             f"{CURE}, or change course_utils/tools/report/readme_figure.py"
@@ -113,36 +142,19 @@ def is_stale(root: Path) -> bool:
     return drawn_from != _find_digest(root / "data" / "results")
 
 
-def _say_seconds(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} minutes"
-
-
-def _describe_end(series: Series) -> str:
-    seconds, accuracy = series.end
-    return f"{100 * accuracy:.0f} % in {_say_seconds(seconds)}"
-
-
-def _describe_ends(series: Sequence[Series]) -> str:
-    """Ours but the first, then the record: ``65 % in 2 s, 80 % in 2 minutes (…)``."""
-    *ours, record = series[1:]
-    ends = ", ".join(map(_describe_end, ours))
-    return f"{ends} (the recipe of a record: {_describe_end(record)})"
-
-
-def _plot(series: Sequence[Series]) -> Figure:
-    figure, axis = plt.subplots(figsize=(8.5, 4))
+def plot_series(series: Sequence[Series], goals: str) -> Figure:
+    """The figure: one line per training, one label per recipe."""
+    figure, axis = plt.subplots(figsize=(8.5, 4), dpi=150)
+    labels = []
     for one in series:
         colour = INK[one.colour]
+        dots = []
         for curve in one.curves:
             times_s = [seconds for seconds, _ in curve]
             percent = [100 * accuracy for _, accuracy in curve]
-            axis.plot(times_s, percent, "o-", color=colour, ms=4, lw=1.5, alpha=0.8)
-        seconds, accuracy = one.end
-        seeds = "1 seed" if len(one.curves) == 1 else f"{len(one.curves)} seeds"
-        side = "left" if seconds < 10 else "right"  # of the label that is next to the dots
-        place = (seconds * (0.9 if side == "left" else 1.1), 100 * accuracy + 1.5)
-        label = f"{one.label} ({seeds})"
-        axis.annotate(label, place, color=colour, fontsize=10, va="bottom", ha=side)
+            axis.plot(times_s, percent, "o-", color=colour, ms=3.5, lw=1.2, alpha=0.8)
+            dots += list(zip(times_s, percent, strict=True))
+        labels.append((one.label, colour, dots))
     axis.set_xscale("log")
     axis.set_xticks(
         [1, 2, 5, 10, 30, 60, 300, 600, 1200],
@@ -154,8 +166,9 @@ def _plot(series: Sequence[Series]) -> Figure:
         ylim=(30, 95),
         xlabel="time of the training on two CPU cores",
         ylabel="accuracy on validation images (%)",
-        title=f"CIFAR-10's photographs on two CPU cores:\n{_describe_ends(series)}",
+        title=f"CIFAR-10's photographs on two CPU cores:\n{goals}",
     )
+    place_labels(axis, labels)
     return figure
 
 
@@ -166,39 +179,32 @@ def draw_figure(root: Path) -> Path:
         CourseError: as `read_series`.
     """
     results = root / "data" / "results"
-    series = read_series(results)
+    series, goals, _ = read_series(results)
     plt.switch_backend("agg")
     use_style()
-    figure = _plot(series)
+    figure = plot_series(series, goals)
     target = root / FIGURE
     target.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(target, dpi=150, metadata={DIGEST: _find_digest(results), "Software": None})
+    metadata = {DIGEST: _find_digest(results), "Software": None}
+    figure.savefig(target, dpi=figure.dpi, metadata=metadata)
     plt.close(figure)
     return target
 
 
-def _format_source(name: str, folder: Path) -> str:
-    about = read_file(folder / name)
-    try:
-        hardware = f"{about['hardware']['cpu']}, {about['hardware']['cores']} cores"
-        return f"`{about['command']}` ({hardware}, commit {about['commit']})"
-    except (KeyError, TypeError) as error:
-        raise CourseError(f"data/results/{name} is damaged ({error!r}): {CURE}") from None
-
-
 def format_figure(folder: Path) -> str:
-    """The README's section: the picture, and below it where its numbers come from.
+    """The README's section: the picture, and a sentence on how to read it.
 
     Raises:
         CourseError: as `read_series`.
     """
-    series = read_series(folder)
-    sources = " · ".join(_format_source(name, folder) for name in FILES)
+    _, goals, seeds = read_series(folder)
     return "\n".join(
         [
-            f"![CIFAR-10's photographs on two CPU cores: {_describe_ends(series)}]({FIGURE})",
+            f"![CIFAR-10's photographs on two CPU cores: {goals}]({FIGURE})",
             "",
-            "One line per seed, one dot per validation, on photographs that the training has not "
-            f"seen. Pretrained weights come with the course. Measured by {sources}.",
+            "One line per training, one dot per validation, on photographs that the training has "
+            f"not seen. Each time is the median over the seeds ({seeds}), of the variant of the "
+            "recipe that is fastest. Pretrained weights come with the course. "
+            "[Results](#results) says where the numbers come from.",
         ]
     )

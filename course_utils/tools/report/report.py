@@ -11,7 +11,6 @@ from course_utils.files import write_atomically
 from course_utils.measure.paired import METRICS
 from course_utils.results import LessonResult, values_by_arm
 from course_utils.tools.pages import render_page
-from course_utils.tools.report.freshness import read_freshness
 from course_utils.tools.run.record import COURSE_FILE, describe_status, read_course
 
 __all__ = ["write_report"]
@@ -53,7 +52,6 @@ def write_report(folder: Path) -> Path:
         CourseError: there is no run to report on, or its record is damaged.
     """
     course = read_course(folder / COURSE_FILE)
-    freshness = read_freshness()
     matplotlib.use("agg")
     from course_utils.plots import use_style
 
@@ -64,7 +62,6 @@ def write_report(folder: Path) -> Path:
         TEMPLATE,
         course=course,
         plots={result.name: _draw_comparisons(result) for result in course.lessons},
-        freshness=freshness,
         describe_status=describe_status,
     )
     write_atomically(folder / "report.html", page)

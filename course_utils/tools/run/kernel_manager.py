@@ -3,8 +3,12 @@
 Over TCP, Jupyter asks the system for five free ports, closes them, and the kernel opens them a
 moment later. In between, the system may give one of them to another process. (ipykernel opens one
 more port, for itself, with both transports: in one step, so nothing can come in between.)
+
+A kernel inherits a cleaned environment, whatever the shell, the IDE or the cluster has set.
 """
 
+import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -15,22 +19,32 @@ from jupyter_client.connect import ConnectionFileMixin
 from jupyter_client.kernelspec import KernelSpec
 from jupyter_client.manager import AsyncKernelManager, KernelManager
 
+from course_utils.processes.inherited import clean_environment
+from course_utils.tools.run.sockets import find_socket_folder
+
 __all__ = ["AsyncIPCKernelManager", "IPCKernelManager"]
 
 
 class _OwnFolder(ConnectionFileMixin):
     """Keeps a kernel's connection file and sockets in a folder of its own until the kernel ends.
 
-    The path of a Unix socket has at most 107 bytes, so the folder is a temporary one. It stays
-    only if this process is killed: `ending_on_interrupt` gives commands a temporary folder of
-    their own, which goes with them.
+    The path of a Unix socket has at most 107 bytes, so the folder is a short one. It stays only if
+    this process is killed: `ending_on_interrupt` removes it.
     """
 
     def __init__(self, **kwargs: Any):
-        self._folder = tempfile.TemporaryDirectory(prefix="k-")
+        # Windows has no IPC
+        short = None if sys.platform == "win32" else find_socket_folder()
+        self._folder = short or tempfile.mkdtemp(prefix="k-")
         super().__init__(**kwargs)
-        self.transport = "tcp" if sys.platform == "win32" else "ipc"  # Windows has no IPC
-        self.connection_file = str(Path(self._folder.name, "kernel.json"))  # sockets lie beside it
+        self.transport = "ipc" if short else "tcp"
+        self.connection_file = str(Path(self._folder, "kernel.json"))  # sockets lie beside it
+
+    def start_kernel(self, **options: Any) -> Any:
+        """As that of Jupyter's manager, which waits or returns a coroutine."""
+        variables = options.get("env") or os.environ
+        cleaned = options | {"env": clean_environment(variables)}
+        return super().start_kernel(**cleaned)  # type: ignore[misc]  # the other base's
 
     @property
     def kernel_spec(self) -> KernelSpec:
@@ -38,7 +52,7 @@ class _OwnFolder(ConnectionFileMixin):
         return KernelSpec(**get_kernel_dict())
 
     def cleanup_connection_file(self) -> None:
-        self._folder.cleanup()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 class IPCKernelManager(_OwnFolder, KernelManager):

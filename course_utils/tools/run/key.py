@@ -30,6 +30,7 @@ from course_utils.tools.run.dependencies import (
 
 __all__ = ["NAMED_DATA", "digest_file", "digest_outputs", "find_inputs", "lesson_key"]
 
+TEXTS = (".ipynb", ".json", ".md", ".py", ".txt")
 DIGITS = 16  # of a digest: 64 bits
 NAMED_DATA = ("shapes", "photos", "cifar10")  # anything else is a folder
 
@@ -45,8 +46,11 @@ def _digest_module(path: Path, modified_ns: int) -> str:
 
 
 def digest_file(path: Path) -> str:
-    """A digest of a file's bytes."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:DIGITS]
+    """A digest of a file's content; how the lines of a text end is not in it."""
+    content = path.read_bytes()
+    if path.suffix in TEXTS:
+        content = content.replace(b"\r\n", b"\n")
+    return hashlib.sha256(content).hexdigest()[:DIGITS]
 
 
 def _describe_data(names: Iterable[str], root: Path) -> dict[str, object]:

@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 NOTEBOOKS = ROOT / "notebooks"
-MEAN_BUDGET_S = 60  # seconds of a lesson in `quick` on two cores, on average over the lessons
+MEAN_BUDGET_S = 150  # seconds of a lesson in `quick` on two cores, on average over the lessons
 MEMORY_LIMIT_BYTES = 3 * 2**30  # of any lesson, on a machine without a GPU
 METADATA_TYPES = {
     "question": str,

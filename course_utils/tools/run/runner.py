@@ -15,12 +15,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedCo
 
 from course_utils.data.image_data import load_data
 from course_utils.errors import CourseError
-from course_utils.files import write_atomically
 from course_utils.measure.provenance import describe_hardware, read_commit, read_versions
+from course_utils.processes.threads import use_threads
 from course_utils.results import LessonResult
 from course_utils.tools.run.execute import execute_lesson
 from course_utils.tools.run.lessons import MEMORY_LIMIT_BYTES, Lesson
 from course_utils.tools.run.plan import Plan
+from course_utils.tools.run.probe import check_writable
 from course_utils.tools.run.record import COURSE_FILE, CourseResult, load_earlier, write_course
 
 __all__ = ["run_lessons"]
@@ -33,14 +34,7 @@ Execute = Callable[..., LessonResult]  # has the arguments of `execute_lesson`
 @contextmanager
 def _claimed(folder: Path) -> Iterator[None]:
     """Hold the build folder for this process; refuse when another one holds it."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / ".probe", "")
-        (folder / ".probe").unlink()
-    except OSError as error:
-        raise CourseError(
-            f"cannot write to {folder} ({error.strerror}): choose another folder with --build"
-        ) from None
+    check_writable(folder, "choose another folder with --build")
     free = shutil.disk_usage(folder).free
     if free < MIN_FREE_BYTES:
         raise CourseError(
@@ -122,6 +116,9 @@ def run_lessons(
     _check_parameters(chosen, plan.parameters)
     if plan.config.dataset != "shapes":
         load_data(plan.config)  # a fault in somebody's own data is one line now, not a traceback
+    threads = use_threads()
+    if not threads.is_reduced:  # else it has said so
+        console.print(threads.describe(), soft_wrap=True)
     order = lessons or chosen
     stop = time.monotonic() + plan.stop_after_s
     with _claimed(plan.folder):
@@ -212,6 +209,7 @@ def _run_lesson(
     lesson: Lesson, plan: Plan, console: Console, index: int, count: int, execute: Execute
 ) -> LessonResult:
     config = plan.config
+    threads = use_threads().number
     head = f"[{index + 1}/{count}] {lesson.name}"
     key = plan.key(lesson)  # now: the lesson may be edited while it runs
     known = lesson.time_s and config.profile == "quick"
@@ -236,12 +234,13 @@ def _run_lesson(
                 "COURSE_PROFILE": config.profile,
                 "COURSE_DATASET": config.dataset,
                 "COURSE_FIRST_SEED": str(config.first_seed),
+                "OMP_NUM_THREADS": str(threads),  # one number for the whole run
             },
             parameters=_with_types_of(lesson, plan.parameters),
             time_limit_s=plan.time_limit_s,
             on_cell=on_cell,
         )
-    result = replace(_judge(result, lesson, plan), commit=read_commit())
+    result = replace(_judge(result, lesson, plan), commit=read_commit(), threads=threads)
     if result.status == "passed":
         result = replace(result, key=key)
     console.print(f"{head}: {result.status} in {result.time_s:.0f} s", soft_wrap=True)

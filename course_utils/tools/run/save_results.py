@@ -61,6 +61,7 @@ def _shorten_lesson(entry: LessonResult) -> dict:
     return {
         "name": entry.name,
         "commit": entry.commit or "unknown",
+        "threads": entry.threads,
         "time_s": entry.time_s,
         "peak_memory_bytes": entry.peak_memory_bytes,
         "claims": entry.claims,

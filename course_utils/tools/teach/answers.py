@@ -15,7 +15,7 @@ from course_utils.errors import CourseError
 from course_utils.tools.console import make_printable
 from course_utils.tools.teach.exercises import LessonExercises
 
-__all__ = ["find_answers", "identify_lesson", "is_check"]
+__all__ = ["find_answers", "find_stub", "identify_lesson", "is_check", "read_id"]
 
 
 def _simplify(name: str) -> str:
@@ -42,9 +42,43 @@ def is_check(cell: nbformat.NotebookNode) -> bool:
     return bool(_read_about(cell).get("grade"))
 
 
-def _read_id(cell: nbformat.NotebookNode) -> str:
+def read_id(cell: nbformat.NotebookNode) -> str:
+    """The ``grade_id`` of a cell; empty where there is none."""
     name = _read_about(cell).get("grade_id")
     return name if isinstance(name, str) else ""
+
+
+def find_stub(source: str, exercise: str) -> str:
+    """The function or class of an answer that is still the stub; empty if it is not.
+
+    It is the one that was handed out, where each function does nothing but raise a
+    ``NotImplementedError`` without a message.
+    """
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ""
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    asked = [
+        x for x in tree.body if isinstance(x, kinds) and _simplify(x.name) == _simplify(exercise)
+    ]
+    if len(asked) != 1 or len(tree.body) != 1:
+        return ""
+    functions = [x for x in ast.walk(asked[0]) if isinstance(x, ast.FunctionDef)]
+    untouched = functions and all(_only_raises(function) for function in functions)
+    return asked[0].name if untouched else ""
+
+
+def _only_raises(function: ast.FunctionDef) -> bool:
+    statements = [x for x in function.body if not _is_docstring(x)]
+    return len(statements) == 1 and ast.unparse(statements[0]) in (
+        "raise NotImplementedError()",
+        "raise NotImplementedError",
+    )
+
+
+def _is_docstring(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
 def _find_by_id(notebook: nbformat.NotebookNode, lesson: LessonExercises) -> dict[str, list[int]]:
@@ -52,8 +86,8 @@ def _find_by_id(notebook: nbformat.NotebookNode, lesson: LessonExercises) -> dic
     names = {exercise.name for exercise in lesson.exercises}
     for index, cell in enumerate(notebook.cells):
         is_answer = cell.cell_type == "code" and _read_about(cell).get("solution")
-        if is_answer and _read_id(cell) in names:
-            found.setdefault(_read_id(cell), []).append(index)
+        if is_answer and read_id(cell) in names:
+            found.setdefault(read_id(cell), []).append(index)
     return found
 
 
@@ -67,7 +101,7 @@ def _find_by_definition(
     names = {_simplify(exercise.name): exercise.name for exercise in lesson.exercises}
     found: dict[str, list[int]] = {}
     for index, cell in enumerate(notebook.cells):
-        if cell.cell_type == "code" and not _read_id(cell):
+        if cell.cell_type == "code" and not read_id(cell):
             for definition in map(_simplify, _list_definitions(cell.source)):
                 if definition in names:
                     found[names[definition]] = [index]

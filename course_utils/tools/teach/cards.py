@@ -18,11 +18,13 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
 from course_utils.errors import CourseError
+from course_utils.results import RESULTS
 from course_utils.tools.pages import render_page
+from course_utils.tools.report.readme import describe_first_headlines
 from course_utils.tools.run.lessons import Lesson
 from course_utils.tools.teach.browser import print_page
 from course_utils.tools.teach.made_folder import MadeFolder
-from course_utils.tools.teach.sections import find_section, is_card, is_speakers_note
+from course_utils.tools.teach.sections import find_section, is_card, is_speakers_note, read_title
 
 __all__ = ["Card", "CardCode", "find_cards", "find_recipe", "read_card", "render_cards"]
 __all__ += ["write_cards"]
@@ -30,12 +32,17 @@ __all__ += ["write_cards"]
 TEMPLATE = Path(__file__).parent / "cards_template" / "cards.html"
 CARDS = MadeFolder("folder of cards", ".course-cards.json", ())
 RECIPE = "Recipe"
-TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
 HEADING = re.compile(r"^### (.+)$", re.MULTILINE)
 LOCAL_ADDRESS = re.compile(r'(?<=href=")(?![a-z]+:)[^"]+')
+SOURCE = re.compile(r" *\(\[[^\]]*\]\([^)]*\)[^()]*\)")  # ([PyTorch](https://…))
+LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+REMARK = re.compile(r" *\([^()]{15,}\)")
+SENTENCE_END = re.compile(r"(?<=[^A-Z][.?!]) +(?=[A-Z])|(?<=;) ")
+SHORT = 20  # characters: a sentence as short as that is followed by the next one
+NOT_MEASURED = "–"
 # of accessible-pygments, which furo brings
 STYLES = {"light": "a11y-high-contrast-light", "dark": "a11y-high-contrast-dark"}
-PAPER = "<style>@page { size: A4; }</style></head>"  # a person who prints chooses it otherwise
+PAPER = "<style>@page { size: A4 landscape; }</style></head>"  # who prints chooses
 
 
 @dataclass(frozen=True)
@@ -46,15 +53,36 @@ class CardCode:
     text: str
     source: str
 
+    @property
+    def lines(self) -> int:
+        return len(self.source.splitlines())
+
 
 @dataclass(frozen=True)
 class Card:
-    """The recipe card of a lesson; ``text`` is Markdown."""
+    """The recipe card of a lesson.
+
+    ``text`` is its list in Markdown, ``measured`` what the lesson's first headline found.
+    """
 
     lesson: Lesson
     title: str
     text: str
     codes: tuple[CardCode, ...]
+    measured: str = NOT_MEASURED
+
+    @property
+    def longest(self) -> CardCode:
+        return max(self.codes, key=lambda code: code.lines)
+
+    def shorten(self, lead_in: str) -> str:
+        """How an item of the list begins, without what stands in brackets."""
+        found = re.search(rf"^[-*] \*\*{lead_in}\*\*:? *(.+)$", self.text, re.MULTILINE)
+        if not found:
+            return "–"
+        text = REMARK.sub("", LINK.sub(r"\1", SOURCE.sub("", found[1])))
+        first, *others = SENTENCE_END.split(text)
+        return " ".join([first, *others[: len(first) < SHORT]]).rstrip(";")
 
 
 def find_recipe(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
@@ -69,8 +97,12 @@ def find_recipe(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
     return cells
 
 
-def read_card(lesson: Lesson) -> Card | None:
+def read_card(lesson: Lesson, measured: str = NOT_MEASURED) -> Card | None:
     """The card of a lesson; None if it has none.
+
+    Args:
+        lesson: any.
+        measured: what the results say of its first headline.
 
     Raises:
         CourseError: not every code of the card has a heading of its own.
@@ -90,13 +122,14 @@ def read_card(lesson: Lesson) -> Card | None:
             f"{len(titles)} headings with ###: give each card a heading"
         )
     codes = tuple(map(CardCode, titles, below, sources))
-    found = TITLE.search("\n\n".join(cell.source for cell in notebook.cells[:1]))
-    return Card(lesson, found[1] if found else lesson.name, text, codes)
+    return Card(lesson, read_title(notebook, lesson.name), text, codes, measured)
 
 
 def find_cards(lessons: Sequence[Lesson]) -> list[Card]:
     """The cards of those lessons that have one."""
-    return [card for card in map(read_card, lessons) if card]
+    found = describe_first_headlines(lessons, RESULTS)
+    cards = (read_card(lesson, found.get(lesson.name, NOT_MEASURED)) for lesson in lessons)
+    return [card for card in cards if card]
 
 
 def _highlight(source: str) -> Markup:

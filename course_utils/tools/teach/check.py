@@ -5,30 +5,28 @@ added below the heading "Exercises", and the checks, which come from the course 
 student. So a lesson of minutes is checked in seconds, and nothing stops the next exercise.
 """
 
-import ast
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import nbformat
 
-from course_utils.errors import CourseError
-from course_utils.tools.console import make_printable
-from course_utils.tools.teach.answers import find_answers, is_check
+from course_utils.tools.teach.answers import find_answers, find_stub, is_check, read_id
 from course_utils.tools.teach.exercises import Exercise, LessonExercises
 from course_utils.tools.teach.kernel import LimitedKernel
 
-__all__ = ["Limits", "Result", "check_notebook", "read_submission"]
+__all__ = ["NOT_WRITTEN", "Limits", "Result", "check_notebook"]
 
-MOST_BYTES = 2**28  # of a notebook: a larger file would fill the memory
 MISSING = "The cell of the answer is gone: take it from the released notebook again."
+NOT_WRITTEN = "not written yet."
 TWICE = "There are two cells of this answer: delete one of them."
-FRESH_CHECKS = """
+CHECK = """
 import sys
 for name in [name for name in sys.modules if name.startswith("course_utils.exercises")]:
     del sys.modules[name]  # whatever an answer has done to them
-{checks}
+from course_utils.exercises.state import known_state
+with known_state({folder!r}):  # also while the checks are imported
+    exec({check!r}, globals())
 """
 
 
@@ -42,95 +40,109 @@ class Limits:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one exercise; ``message`` is empty where it passed."""
+    """What became of one exercise; ``message`` is empty where it passed.
+
+    Where the machine failed, ``graded`` is false, and there are no points, not even zero.
+    """
 
     exercise: str
     points: int
     out_of: int
     message: str
+    graded: bool = True
 
     @classmethod
     def make(cls, exercise: Exercise, message: str) -> "Result":
         points = 0 if message else exercise.points
         return cls(exercise.name, points, exercise.points, message)
 
-
-def read_submission(path: Path) -> nbformat.NotebookNode:
-    """A student's notebook.
-
-    Raises:
-        CourseError: it cannot be read as a notebook.
-    """
-    shown = make_printable(str(path))
-    if not path.exists():
-        raise CourseError(f"no notebook {shown}: give the path of an .ipynb file")
-    if not path.is_file():  # reading a named pipe waits for ever
-        raise CourseError(f"{shown} is no file: give the path of an .ipynb file")
-    if path.stat().st_size > MOST_BYTES:
-        raise CourseError(
-            f"{shown} has more than {MOST_BYTES >> 20} MiB: clear its outputs and save it again"
-        )
-    try:
-        text = path.read_text(encoding="utf-8-sig")  # editors of Windows add a mark
-        notebook = nbformat.reads(text, as_version=4)
-        nbformat.validate(notebook)
-        return notebook
-    except OSError as error:
-        raise CourseError(f"{shown} cannot be read: {error.strerror}") from None
-    except Exception as error:  # nbformat meets anything at all in a file that it did not write
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:80]
-        raise CourseError(
-            f"{shown} is not a notebook ({make_printable(reason)}): save it again in Jupyter"
-        ) from None
+    @classmethod
+    def make_ungraded(cls, exercise: Exercise, reason: str) -> "Result":
+        return cls(exercise.name, 0, exercise.points, reason, graded=False)
 
 
-def _find_check_imports(source: str) -> str:
-    """The lines of the lesson's imports that bring its checks.
+def _holds_imports(cell: nbformat.NotebookNode, lesson: LessonExercises) -> bool:
+    """Whether a cell is that of the imports: by its tag, or by most of the lesson's lines."""
+    tags = cell.metadata.get("tags")
+    wanted = set(lesson.imports.splitlines()) - {""}
+    found = wanted & set(cell.source.splitlines())
+    return (isinstance(tags, list) and "imports" in tags) or 2 * len(found) > len(wanted)
 
-    Raises:
-        CourseError: there is none.
-    """
-    found = [
-        ast.unparse(statement)
-        for statement in ast.parse(source).body
-        if isinstance(statement, ast.ImportFrom)
-        and (statement.module or "").startswith("course_utils.exercises")
-    ]
-    if not found:
-        raise CourseError("the lesson does not import its checks from course_utils.exercises")
-    return "\n".join(found)
+
+def _find_checked(cell: nbformat.NotebookNode, lesson: LessonExercises) -> str:
+    """The exercise whose check a cell holds; empty if it is another cell."""
+    for exercise in lesson.exercises:
+        if cell.source.strip() == exercise.check.strip() or (
+            is_check(cell) and read_id(cell) == f"check_{exercise.name}"
+        ):
+            return exercise.name
+    return ""
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A cell that is executed, or the place of an exercise's check."""
+
+    source: str = ""
+    answers: str = ""  # the exercise that it answers
+    checks: str = ""  # the exercise that is checked here
 
 
 def _select_cells(
-    notebook: nbformat.NotebookNode, lesson: LessonExercises
-) -> list[tuple[str | None, str]]:
-    """What is executed: ``(exercise, source)`` of each answer; None for other cells.
+    notebook: nbformat.NotebookNode, lesson: LessonExercises, answers: dict[str, int]
+) -> list[_Step]:
+    """What is executed, in the notebook's order: imports, answers, cells of one's own, checks.
 
-    Those are the imports, and what the student added below the heading "Exercises".
+    One's own are those that the student added below the heading "Exercises". An exercise is
+    checked where its check stands, below its answer, and right after the answer without one. So
+    a cell between the two may import the answer from a file.
+
+    Args:
+        answers: for each exercise the number of the cell with its answer.
     """
-    answers = find_answers(notebook, lesson)
-    names = {index: name for name, indices in answers.items() for index in indices}
-    checks = {exercise.check.strip() for exercise in lesson.exercises}
-    selected: list[tuple[str | None, str]] = []
+    names = {index: name for name, index in answers.items()}
+    places: dict[str, int] = {}
+    for index, cell in enumerate(notebook.cells):
+        name = _find_checked(cell, lesson) if cell.cell_type == "code" else ""
+        if name in answers and index > answers[name]:
+            places.setdefault(name, index)
+    steps: list[_Step] = []
     below = False
     for index, cell in enumerate(notebook.cells):
         below |= cell.cell_type == "markdown" and "## Exercises" in cell.source
         if cell.cell_type != "code":
             continue
-        tags = cell.metadata.get("tags")
-        is_imports = (isinstance(tags, list) and "imports" in tags) or (
-            "from course_utils.exercises" in cell.source and not is_check(cell)
-        )
-        own = (
-            cell.get("id") not in lesson.cell_ids
-            and cell.source.strip() not in checks
-            and not is_check(cell)
-        )
+        is_a_check = bool(_find_checked(cell, lesson)) or is_check(cell)
+        own = below and not is_a_check and cell.get("id") not in lesson.cell_ids
         if index in names:
-            selected.append((names[index], cell.source))
-        elif is_imports or (below and own):
-            selected.append((None, cell.source))
-    return selected
+            name = names[index]
+            steps.append(_Step(cell.source, answers=name))
+            if name not in places:
+                steps.append(_Step(checks=name))
+        elif not is_a_check and (own or _holds_imports(cell, lesson)):
+            steps.append(_Step(cell.source))
+        steps += [_Step(checks=name) for name, place in places.items() if place == index]
+    return steps
+
+
+def _judge_unexecuted(
+    notebook: nbformat.NotebookNode, lesson: LessonExercises
+) -> tuple[dict[str, int], dict[str, str]]:
+    """The cell of each answer that has to be executed, and the messages of all others."""
+    found = find_answers(notebook, lesson)
+    answers: dict[str, int] = {}
+    messages: dict[str, str] = {}
+    for exercise in lesson.exercises:
+        cells = found.get(exercise.name, [])
+        if not cells:
+            messages[exercise.name] = MISSING
+        elif len(cells) > 1:
+            messages[exercise.name] = TWICE
+        elif stub := find_stub(notebook.cells[cells[0]].source, exercise.name):
+            messages[exercise.name] = f"{stub} is {NOT_WRITTEN}"
+        else:
+            answers[exercise.name] = cells[0]
+    return answers, messages
 
 
 def check_notebook(
@@ -141,36 +153,45 @@ def check_notebook(
 ) -> list[Result]:
     """Execute answers and checks in an empty folder; one result for each exercise.
 
-    ``on_checked`` gets the messages of all exercises that are checked so far, or have no answer.
+    Where no answer is written, no kernel is started. ``on_checked`` gets the messages of all
+    exercises that are checked so far, or have no answer.
 
     Raises:
-        CourseError: the lesson's imports do not run on this machine.
+        MachineFailure: no kernel starts, the lesson's imports do not run, or the disk is full.
     """
-    fresh = FRESH_CHECKS.format(checks=_find_check_imports(lesson.imports))
-    checks = {exercise.name: exercise.check for exercise in lesson.exercises}
-    cells = _select_cells(notebook, lesson)
-    names = [name for name, _ in cells]
-    messages = {name: MISSING for name in checks if name not in names}
-    messages |= {name: TWICE for name in checks if names.count(name) > 1}
-    own = ""  # what went wrong in the last cell that the student added
-    with (
-        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
-        LimitedKernel(
-            lesson.imports, folder, time_s=limits.time_s, memory_gib=limits.memory_gib
-        ) as kernel,
-    ):
-        for name, source in cells:
-            on_checked(messages)
-            if name in messages:
-                continue
-            problem = kernel.execute(source)
-            if name is None:
-                own = problem
-                continue
-            wrong = kernel.execute(f"{fresh}\n{checks[name]}")
-            if wrong:  # a trial below the function may fail, and the function be right
-                wrong = problem or wrong
-            after = f" (Above, a cell of yours: {own})" if wrong and own else ""
-            messages[name] = wrong + after
+    answers, messages = _judge_unexecuted(notebook, lesson)
     on_checked(messages)
+    if answers:
+        checks = {exercise.name: exercise.check for exercise in lesson.exercises}
+        steps = _select_cells(notebook, lesson, answers)
+        with (
+            tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+            LimitedKernel(
+                lesson.imports, folder, time_s=limits.time_s, memory_gib=limits.memory_gib
+            ) as kernel,
+        ):
+            for name, message in _execute(kernel, steps, checks, folder):
+                messages[name] = message
+                on_checked(messages)
     return [Result.make(exercise, messages[exercise.name]) for exercise in lesson.exercises]
+
+
+def _execute(
+    kernel: LimitedKernel, steps: Sequence[_Step], checks: dict[str, str], folder: str
+) -> Iterator[tuple[str, str]]:
+    """Execute the steps; yields ``(exercise, message)``, the message empty where it passed."""
+    problems: dict[str, str] = {}  # of the cells with answers
+    own = ""  # what went wrong in the last cell that the student added
+    for step in steps:
+        if step.checks:
+            wrong = kernel.execute(CHECK.format(check=checks[step.checks], folder=folder))
+            if wrong:  # a trial below the function may fail, and the function be right
+                wrong = problems[step.checks] or wrong
+            yield (
+                step.checks,
+                wrong + (f" (Above, a cell of yours: {own})" if wrong and own else ""),
+            )
+        elif step.answers:
+            problems[step.answers] = kernel.execute(step.source)
+        else:
+            own = kernel.execute(step.source)

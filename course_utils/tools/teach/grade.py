@@ -12,9 +12,11 @@ from course_utils.files import ROOT
 from course_utils.tools.console import make_printable
 from course_utils.tools.run.lessons import find_lessons
 from course_utils.tools.teach.answers import identify_lesson
-from course_utils.tools.teach.check import Limits, Result, read_submission
+from course_utils.tools.teach.check import Limits, Result
 from course_utils.tools.teach.exercises import LessonExercises
+from course_utils.tools.teach.limits import MachineFailure
 from course_utils.tools.teach.pristine import WATCHED, digest_files, find_changes
+from course_utils.tools.teach.reading import read_submission
 from course_utils.tools.teach.submissions import Submission, find_submissions
 
 __all__ = ["Graded", "grade_submissions"]
@@ -27,8 +29,9 @@ Check = Callable[[nbformat.NotebookNode, LessonExercises, Limits], list[Result]]
 class Graded:
     """What became of one lesson of one student.
 
-    ``problem`` is set where nothing could be graded; ``alarm`` where the course was changed
-    meanwhile; ``note`` where there was a choice.
+    ``problem`` is set where nothing could be graded, and with ``ungraded`` where that is the
+    machine's fault and not the student's, also of one exercise alone; ``alarm`` where the course
+    was changed meanwhile; ``note`` where there was a choice.
     """
 
     student: str
@@ -39,6 +42,7 @@ class Graded:
     problem: str = ""
     alarm: str = ""
     note: str = ""
+    ungraded: bool = False
 
     @property
     def points(self) -> int:
@@ -57,11 +61,17 @@ class _Candidate:
     lesson: LessonExercises | None
     sources: tuple[str, ...] = ()  # of all its code: copies of a notebook have the same
     problem: str = ""
+    ungraded: bool = False  # ``problem`` is the machine's
 
-    def make_graded(self, results: Sequence[Result] = (), problem: str = "") -> Graded:
+    def make_graded(
+        self, results: Sequence[Result] = (), problem: str = "", ungraded: bool = False
+    ) -> Graded:
         lesson = self.lesson
+        if ungraded:
+            problem = f"not graded: {problem}"
         if problem and lesson:
-            results = [Result.make(exercise, problem) for exercise in lesson.exercises]
+            make = Result.make_ungraded if ungraded else Result.make
+            results = [make(exercise, problem) for exercise in lesson.exercises]
         return Graded(
             self.submission.shown_student,
             self.submission.student,
@@ -69,6 +79,7 @@ class _Candidate:
             self.submission.shown_name,
             tuple(results),
             problem,
+            ungraded=ungraded or not all(result.graded for result in results),
         )
 
 
@@ -79,29 +90,34 @@ def _describe(error: Exception) -> str:
 
 def _read_candidate(submission: Submission, lessons: Sequence[LessonExercises]) -> _Candidate:
     if not submission.shown_name:  # the student's folder: there is no notebook in it
-        return _Candidate(submission, None, problem=submission.problem)
+        return _Candidate(submission, None, problem=submission.problem, ungraded=submission.unread)
     notebook = None
     problem = submission.problem
+    ungraded = submission.unread
     try:
         notebook = None if problem else read_submission(submission.path)
     except Exception as error:  # whatever one student hands in, the others are graded
         problem = _describe(error).replace(f"{submission.folder}{os.sep}", "")
+        ungraded = isinstance(error, MachineFailure)
     try:
         lesson = identify_lesson(submission.path, notebook, lessons)
     except Exception as error:
-        return _Candidate(submission, None, problem=problem or _describe(error))
+        problem = problem or _describe(error)
+        return _Candidate(submission, None, problem=problem, ungraded=ungraded)
     cells = notebook.cells if notebook else []
     sources = tuple(cell.source for cell in cells if cell.cell_type == "code")
-    return _Candidate(submission, lesson, sources, problem)
+    return _Candidate(submission, lesson, sources, problem, ungraded)
 
 
 def _grade(candidate: _Candidate, limits: Limits, check: Check, root: Path) -> Graded:
     if candidate.problem or candidate.lesson is None:
-        return candidate.make_graded(problem=candidate.problem)
+        return candidate.make_graded(problem=candidate.problem, ungraded=candidate.ungraded)
     before = digest_files(root, WATCHED)
     try:
         notebook = read_submission(candidate.submission.path)
         graded = candidate.make_graded(check(notebook, candidate.lesson, limits))
+    except MachineFailure as error:
+        graded = candidate.make_graded(problem=_describe(error), ungraded=True)
     except Exception as error:  # whatever one student hands in, the others are graded
         graded = candidate.make_graded(problem=_describe(error))
     if changed := find_changes(before, digest_files(root, WATCHED)):
@@ -121,6 +137,8 @@ def _choose(graded: Sequence[Graded], copies: int) -> Graded:
     checks on each of them.
     """
     best = max(graded, key=lambda entry: (not entry.problem, entry.points))
+    ungraded = any(entry.ungraded for entry in graded) and best.points < best.out_of
+    best = replace(best, ungraded=ungraded)  # the other one may be better
     count = len(graded) + copies
     if count == 1:
         return best

@@ -9,12 +9,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
+from course_utils.processes.inherited import clean_environment
 from course_utils.tools.console import make_printable
 from course_utils.tools.run.leftovers import MARK, end_leftovers
 from course_utils.tools.teach.sandbox import list_python_folders, make_sandbox_command
+from course_utils.tools.teach.strangers import read_regular
 
 __all__ = ["isolated_process", "read_messages"]
 
@@ -40,7 +42,7 @@ def isolated_process(
         course: the copy of the package, which the process can read.
         work: its working folder, which it can write; it exists.
         sandbox: run it in bubblewrap.
-        hidden: folders that are empty in the sandbox.
+        hidden: what cannot be read in the sandbox, see `make_sandbox_command`.
     """
     (work / TEMPORARY).mkdir(exist_ok=True)
     path = [str(course), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -63,7 +65,7 @@ def isolated_process(
     process = subprocess.Popen(
         command,
         cwd=work,
-        env=os.environ | variables,
+        env=clean_environment(os.environ) | variables,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -80,10 +82,10 @@ def isolated_process(
 
 def read_messages(path: Path) -> dict[str, str]:
     """What the process wrote. The code of others could write it too: read it with suspicion."""
-    messages: dict = {}
-    if path.is_file() and not path.is_symlink() and path.stat().st_size <= MOST_BYTES:
-        with suppress(OSError, ValueError, RecursionError):
-            messages = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        messages = json.loads(read_regular(path, MOST_BYTES).decode("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
     if not isinstance(messages, dict):
         return {}
     return {name: make_printable(text) for name, text in messages.items() if isinstance(text, str)}

@@ -8,11 +8,14 @@ import queue
 import re
 import time
 
-from course_utils.errors import CourseError
+import zmq
+from jupyter_client.blocking import BlockingKernelClient
+
 from course_utils.files import ROOT
 from course_utils.tools.console import make_printable
 from course_utils.tools.run.kernel_manager import IPCKernelManager
 from course_utils.tools.run.leftovers import MARK, end_leftovers
+from course_utils.tools.teach.limits import MachineFailure
 
 __all__ = ["LimitedKernel", "is_lasting"]
 
@@ -20,10 +23,11 @@ STARTING_S = 120  # for a kernel and the imports: then it is the machine that is
 SHOWN = 300  # characters of a message
 PREPARE = """
 import sys
-sys.path[:] = [folder for folder in sys.path if folder]  # no module that a cell has written
+sys.path[:] = [folder for folder in sys.path if folder] + [""]  # what a cell writes hides nothing
 from course_utils.tools.teach.limits import limit_process
 limit_process({memory_gib})
 """
+NO_ROOM = ("[Errno 28]", "No space left on device", "[Errno 122]", "[Errno 5]")
 TOO_LONG = "It ran longer than"
 TOO_MUCH = "It needs more than"
 KERNEL_DOWN = "It took the kernel down: does it exit, or need too much memory?"
@@ -49,6 +53,7 @@ class LimitedKernel:
         self._ran: list[str] = []
         self._too_much = f"{TOO_MUCH} {memory_gib:g} GiB of memory."
         self._manager: IPCKernelManager | None = None
+        self._client: BlockingKernelClient | None = None
 
     def __enter__(self) -> "LimitedKernel":
         return self
@@ -60,7 +65,8 @@ class LimitedKernel:
         """Execute a cell; what went wrong, in one sentence, or an empty string.
 
         Raises:
-            CourseError: not the cell but the prelude fails.
+            MachineFailure: not the cell is at fault: no kernel starts, its prelude fails, or there
+                is no room on the disk.
         """
         if self._manager is None:
             self._start()
@@ -72,29 +78,17 @@ class LimitedKernel:
         return problem
 
     def _start(self) -> None:
-        # the checks are those of this course, whichever one is installed
-        path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        self._manager = IPCKernelManager(kernel_name="python3")
-        self._manager.start_kernel(
-            cwd=self.folder,
-            env=os.environ
-            | {"PYTHONPATH": os.pathsep.join(path), "TMPDIR": self.folder}
-            | {MARK: str(os.getpid())},
-            extra_arguments=["--log-level=50"],
-        )
-        self._client = self._manager.client()
-        self._client.start_channels()
         try:
-            self._client.wait_for_ready(timeout=STARTING_S)
-        except RuntimeError as error:
+            self._start_kernel()
+        except (OSError, RuntimeError, zmq.ZMQError) as error:
             self._stop()
-            raise CourseError(f"no kernel starts here ({error}): try course doctor") from None
+            raise MachineFailure(f"no kernel starts here ({error}): try course doctor") from None
         for cell in self._prelude:
             if problem := self._execute(cell, STARTING_S):
                 self._stop()
                 if problem.startswith(TOO_LONG):
                     problem = f"they took longer than {STARTING_S} s, so try again when less runs"
-                raise CourseError(f"the imports of the lesson do not run here: {problem}")
+                raise MachineFailure(f"the imports of the lesson do not run here: {problem}")
         for cell in list(self._ran):
             if self._execute(cell, self.time_s):  # it did pass, once
                 self._ran.remove(cell)
@@ -102,16 +96,34 @@ class LimitedKernel:
                     return self._start()
         return None
 
+    def _start_kernel(self) -> None:
+        # the checks are those of this course, whichever one is installed
+        path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        variables = {"PYTHONPATH": os.pathsep.join(path), "TMPDIR": self.folder}
+        variables[MARK] = str(os.getpid())
+        self._manager = IPCKernelManager(kernel_name="python3")
+        self._manager.start_kernel(
+            cwd=self.folder, env=os.environ | variables, extra_arguments=["--log-level=50"]
+        )
+        self._client = self._manager.client()
+        self._client.start_channels()
+        self._client.wait_for_ready(timeout=STARTING_S)
+
     def _stop(self) -> None:
         if self._manager is None:
             return
-        manager = self._manager
-        self._manager = None
-        self._client.stop_channels()
-        manager.shutdown_kernel(now=True)
+        manager, client = self._manager, self._client
+        self._manager = self._client = None
+        if client is not None:
+            client.stop_channels()
+        if manager.has_kernel:
+            manager.shutdown_kernel(now=True)
+        else:
+            manager.cleanup_connection_file()
         end_leftovers()
 
     def _execute(self, source: str, time_s: float) -> str:
+        assert self._client is not None
         message = self._client.execute(source, allow_stdin=False, stop_on_error=False)
         deadline = time.monotonic() + time_s
         while True:
@@ -138,6 +150,8 @@ class LimitedKernel:
         name = make_printable(reply.get("ename", reply["status"]))
         value = make_printable(" ".join(reply.get("evalue", "").split()))
         value = value if len(value) <= SHOWN else f"{value[:SHOWN]} …"
+        if any(sign in value for sign in NO_ROOM):
+            raise MachineFailure(f"{value}: make room for temporary files, or set TMPDIR")
         if name == "StdinNotImplementedError":
             return "It asks for input, and here is no person to answer."
         if name == "CheckFailed":

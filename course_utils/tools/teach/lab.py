@@ -2,13 +2,16 @@
 
 import os
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
 from jupyterlab_server.workspaces_handler import WORKSPACE_EXTENSION, WorkspacesManager
 
+from course_utils.environment import find_unwritable_homes
 from course_utils.files import ROOT
+from course_utils.processes.inherited import clean_environment
 from course_utils.tools.run.lessons import NOTEBOOKS
 
 __all__ = ["make_environment", "make_options", "open_lab"]
@@ -44,10 +47,22 @@ def make_environment(variables: Mapping[str, str]) -> dict[str, str]:
 
     return {
         "JUPYTERLAB_WORKSPACES_DIR": str(WORKSPACES),
-        **variables,
+        **clean_environment(variables),
+        **_replace_homes(variables),
         "JUPYTER_CONFIG_PATH": join(SETTINGS, "JUPYTER_CONFIG_PATH"),
         "PYTHONPATH": join(ROOT, "PYTHONPATH"),
     }
+
+
+def _replace_homes(variables: Mapping[str, str]) -> dict[str, str]:
+    """Temporary folders in place of those that Jupyter cannot write, as in some containers."""
+    names = find_unwritable_homes(variables)
+    if not os.access(ROOT, os.W_OK) and "JUPYTERLAB_WORKSPACES_DIR" not in variables:
+        names["JUPYTERLAB_WORKSPACES_DIR"] = WORKSPACES
+    if not names:
+        return {}
+    folder = tempfile.mkdtemp(prefix="course-lab-")
+    return {name: os.path.join(folder, name.lower()) for name in names}
 
 
 def _open_contents(workspaces: Path) -> None:

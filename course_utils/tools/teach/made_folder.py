@@ -77,9 +77,11 @@ class MadeFolder:
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=prefix) as folder:
             new = Path(folder) / "new"
             new.mkdir()
+            mode = new.stat().st_mode & 0o777  # copying a folder into it changes it
             yield new
             record = json.dumps(self._digest(new), indent=1)
             (new / self.record).write_text(record + "\n", encoding="utf-8")
+            _set_modes(new, mode)
             replace_folder(new, target, self.kept)
 
     def _digest(self, folder: Path) -> dict[str, str]:
@@ -98,6 +100,19 @@ class MadeFolder:
 
     def _is_kept(self, name: Path) -> bool:
         return any(name.is_relative_to(kept) for kept in self.kept)
+
+
+def _set_modes(folder: Path, mode: int) -> None:
+    """Give all in ``folder`` the modes that this process gives what it makes (umask).
+
+    Copied files bring the modes of their sources. A reader would get some files and not others.
+
+    Args:
+        mode: of folders; files have the same without the right to execute.
+    """
+    for path in (folder, *folder.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(mode if path.is_dir() else mode & 0o666)
 
 
 def _remove_leftovers(parent: Path, prefix: str) -> None:

@@ -10,11 +10,11 @@ import nbformat
 from rich.table import Table
 
 from course_utils.files import ROOT, write_atomically
-from course_utils.tools.teach.check import Result
+from course_utils.tools.teach.check import NOT_WRITTEN, Result
 from course_utils.tools.teach.exercises import LessonExercises
 from course_utils.tools.teach.kernel import is_lasting
 
-__all__ = ["find_key", "load_results", "make_progress_table", "store_results"]
+__all__ = ["find_key", "is_untouched", "load_results", "make_progress_table", "store_results"]
 
 
 def find_key(notebook: nbformat.NotebookNode, lesson: LessonExercises) -> str:
@@ -65,13 +65,17 @@ def _parse_result(entry: dict) -> Result:
     return result
 
 
+def is_untouched(result: Result) -> bool:
+    """Whether the exercise has not been begun."""
+    return result.message.endswith(NOT_WRITTEN)
+
+
 def _mark(message: str) -> str:
-    untouched = message.endswith("is not written yet.")
-    return "–" if untouched else "✗" if message else "✓"
+    return "–" if message.endswith(NOT_WRITTEN) else "✗" if message else "✓"
 
 
 def make_progress_table(lessons: Sequence[LessonExercises], folder: Path) -> Table:
-    """The lessons that were checked, with exercises passed and points as of the last check.
+    """The lessons that are begun, with exercises passed and points as of the last check.
 
     The last row is about all lessons.
     """
@@ -80,7 +84,7 @@ def make_progress_table(lessons: Sequence[LessonExercises], folder: Path) -> Tab
     checked = 0
     for lesson in lessons:
         results = load_results(folder, lesson.name)
-        if results is None:
+        if results is None or all(map(is_untouched, results)):
             continue
         checked += 1
         marks = "".join(_mark(result.message) for result in results)
@@ -89,6 +93,6 @@ def make_progress_table(lessons: Sequence[LessonExercises], folder: Path) -> Tab
         passed = f"{marks.count('✓')} of {len(results)}"
         table.add_row(lesson.name, passed, f"{points} of {lesson.points}", marks)
     table.add_section()
-    count = f"{checked} of {len(lessons)} lessons checked"
+    count = f"{checked} of {len(lessons)} lessons begun"
     table.add_row("all", count, f"{earned} of {sum(lesson.points for lesson in lessons)}", "")
     return table

@@ -1,8 +1,8 @@
 """Run a command in a sandbox of bubblewrap (``bwrap``, Linux): it sees little and changes nothing.
 
 Inside there is no network and no process but its own. Of the disk there are the system's programs
-and libraries and Python, to read, and one folder to write into. When the command ends, all that
-it started ends with it.
+and libraries and Python, to read, and one folder to write into. Files in memory are limited. When
+the command ends, or the process that started it, all that it started ends with it.
 """
 
 import os
@@ -37,6 +37,10 @@ SYSTEM = (
     "/etc/ssl",
     "/sys/devices/system/cpu",  # PyTorch asks how many there are
 )
+# of a Python's folder, which may be somebody's home or hold data too
+PARTS = ("bin", "etc", "include", "lib", "lib32", "lib64", "libexec", "pyvenv.cfg", "share", "ssl")
+IN_MEMORY = ("/tmp", "/dev/shm")  # files in them are memory that no process is charged for
+IN_MEMORY_BYTES = 2**30  # of each
 START_LIMIT_S = 60
 
 
@@ -44,7 +48,9 @@ def list_python_folders() -> list[str]:
     """Where this Python and its libraries are, as they are called and where links lead."""
     named = [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix]
     program = Path(sys.executable).resolve().parents[1]  # <folder>/bin/python
-    return list(dict.fromkeys([*named, *map(os.path.realpath, named), str(program)]))
+    folders = dict.fromkeys([*named, *map(os.path.realpath, named), str(program)])
+    paths = [os.path.join(folder, part) for folder in folders for part in PARTS]
+    return [path for path in paths if os.path.exists(path)]
 
 
 def make_sandbox_command(
@@ -62,18 +68,37 @@ def make_sandbox_command(
         readable: folders, beside those of the system.
         writable: one folder. The temporary folder can be written too, and is lost at the end.
         folder: where the command begins.
-        hidden: folders that are empty inside, though they may lie in one that can be read.
+        hidden: folders that are empty inside, and files that cannot be opened, wherever they lie.
+            A folder that holds a readable one or the writable one stays as it is: hide its parts.
     """
     options = ["--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
-    options += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
+    options += ["--proc", "/proc", "--dev", "/dev"]
+    for path in IN_MEMORY:
+        options += ["--size", str(IN_MEMORY_BYTES), "--tmpfs", path]
     for path in SYSTEM:
         options += ["--ro-bind-try", path, path]
     for path in readable:
         options += ["--ro-bind", path, path]
-    for path in hidden:
-        options += ["--tmpfs", path]
-    options += ["--bind", writable, writable, "--setenv", "HOME", "/tmp", "--setenv", "TMPDIR"]
-    return [PROGRAM, *options, "/tmp", "--chdir", folder, "--", *command]
+    closed = ["/dev", "/"]  # memory too, until they cannot be written
+    for path in sorted(hidden):  # a folder before what lies in it
+        if any(_holds(folder, [path]) for folder in closed[2:]):
+            continue
+        if os.path.isdir(path) and not _holds(path, [*readable, writable]):
+            options += ["--tmpfs", path]
+            closed.append(path)
+        elif os.path.isfile(path):
+            options += ["--ro-bind", os.devnull, path]
+    options += ["--bind", writable, writable]
+    for path in closed:
+        options += ["--remount-ro", path]
+    options += ["--setenv", "HOME", "/tmp", "--setenv", "TMPDIR", "/tmp"]
+    return [PROGRAM, *options, "--chdir", folder, "--", *command]
+
+
+def _holds(folder: str, paths: Sequence[str]) -> bool:
+    """Whether the folder is one of the paths, or one of them lies in it."""
+    real = Path(folder).resolve()
+    return any(Path(path).resolve().is_relative_to(real) for path in paths)
 
 
 def _explain_absence() -> str:
@@ -104,5 +129,5 @@ def find_sandbox(wanted: bool | None) -> tuple[bool, str]:
         return False, "as you asked"
     missing = _explain_absence()
     if missing and wanted:
-        raise CourseError(f"--sandbox: {missing}: grade in a container, or with --no-sandbox")
+        raise CourseError(f"no sandbox, {missing}: add --no-sandbox to go on without one")
     return not missing, missing

@@ -1,9 +1,10 @@
 """Seminar plans: which sections to show in 45 or 90 minutes, from the measured ``course.json``.
 
-A section takes the time to talk it through, which follows from its words and its lines of code,
-and the time its cells were measured to run. The plan takes sections in the order of `IMPORTANCE`
-as long as they fit, and leaves some minutes free; the cells of the others are run, but not talked
-about.
+A section, or a part of it below a heading with ###, takes the time to talk it through, which
+follows from its words and its lines of code, and the time its cells were measured to run. The part
+of the Experiment with the lesson's headline result comes right after the question. The plan takes
+the others in the order of `IMPORTANCE` as long as they fit, and leaves some minutes free; the cells
+of what is left out are run, but not talked about.
 """
 
 import re
@@ -16,7 +17,7 @@ import nbformat
 from course_utils.errors import CourseError
 from course_utils.tools.run.lessons import Lesson, escape_cell
 from course_utils.tools.run.record import read_course
-from course_utils.tools.teach.sections import is_card, is_speakers_note
+from course_utils.tools.teach.sections import is_card, is_speakers_note, rank_headline
 from course_utils.tools.teach.slides import number_slides
 
 __all__ = [
@@ -55,11 +56,17 @@ IMPORTANCE = (
 )
 
 
+FIRST = ("Title", "Question")  # before the headline
+IN_PARTS = ("Idea", "From scratch", "Check", "The library way", "Experiment")
+HEADING = re.compile(r"^(?:## (.+)|### (☆|★+) .*|### (.+))$", re.MULTILINE)
+
+
 @dataclass
 class Section:
     """A part of a lesson: its heading, its cells ``first`` to ``last``, its minutes, its slides.
 
-    Cells and slides are counted from 1.
+    Cells and slides are counted from 1. ``part`` is the heading below the section's, if there is
+    one; ``is_headline``: it shows the result that the lesson's metadata name.
     """
 
     title: str
@@ -68,6 +75,12 @@ class Section:
     talk_min: float = 0.0
     run_s: float = 0.0
     slides: tuple[int, ...] = ()
+    part: str = ""
+    is_headline: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.title}: {self.part}" if self.part else self.title
 
     @property
     def minutes(self) -> float:
@@ -102,17 +115,35 @@ def _talk_min(cell: nbformat.NotebookNode) -> float:
     return len(words) / WORDS_PER_MIN
 
 
+def _find_part(source: str, title: str, part: str) -> tuple[str, str]:
+    """The section and the part at the end of a text that begins in ``title`` and ``part``."""
+    for heading, stars, below in HEADING.findall(source):
+        if heading or stars:
+            title, part = heading or stars, ""
+        elif title in IN_PARTS:
+            part = below
+    return title, part
+
+
+def _mark_headline(notebook: nbformat.NotebookNode, sections: list[Section]) -> None:
+    """Mark the part of the Experiment with a figure, if possible of the lesson's headline."""
+    parts = [section for section in sections if section.title == "Experiment"]
+    if parts:
+        cells = notebook.cells
+        best = max(parts, key=lambda x: rank_headline(notebook, cells[x.first - 1 : x.last]))
+        best.is_headline = True
+
+
 def split_sections(notebook: nbformat.NotebookNode, cells_s: list[float]) -> list[Section]:
-    """The sections of a lesson in their order; each exercise is one, called by its stars."""
+    """The sections of a lesson in their order, some in parts; exercises are called by stars."""
     sections: list[Section] = []
     slides = number_slides(notebook)
     for number, (cell, run_s) in enumerate(zip(notebook.cells, cells_s, strict=True), 1):
-        found = re.findall(r"^(?:## (.+)|### (☆|★+) )", cell.source, re.MULTILINE)
-        if cell.cell_type == "markdown" and found:
-            heading, stars = found[-1]
-            sections.append(Section(heading or stars, number, number))
-        elif not sections:
-            sections.append(Section("Title", number, number))
+        before = (sections[-1].title, sections[-1].part) if sections else ("Title", "")
+        is_text = cell.cell_type == "markdown"
+        title, part = _find_part(cell.source, *before) if is_text else before
+        if not sections or (title, part) != before:
+            sections.append(Section(title, number, number, part=part))
         section = sections[-1]
         section.last = number
         section.run_s += run_s
@@ -125,12 +156,15 @@ def split_sections(notebook: nbformat.NotebookNode, cells_s: list[float]) -> lis
             section.talk_min = max(section.talk_min, QUESTION_MIN)
         elif section.title == "Set-up":
             section.talk_min = SET_UP_MIN
+    _mark_headline(notebook, sections)
     return sections
 
 
 def choose_sections(sections: list[Section], minutes: float) -> list[Section]:
     """What fits into a seminar, by importance; the same heading again is taken with the first."""
-    order = [s for title in IMPORTANCE for s in sections if s.title == title]
+    order = [s for title in FIRST for s in sections if s.title == title]
+    order += [s for s in sections if s.is_headline]
+    order += [s for title in IMPORTANCE for s in sections if s.title == title and s not in order]
     order += [s for s in sections if s not in order]
     chosen = []
     left = minutes * (1 - SLACK)
@@ -145,7 +179,9 @@ def find_left_out(lesson: Lesson, cells_s: list[float], minutes: int) -> list[st
     """The titles of the sections that do not fit into a seminar of so many minutes."""
     sections = split_sections(lesson.read(), cells_s)
     chosen = choose_sections(sections, minutes)
-    return [section.title for section in sections if section not in chosen]
+    shown = {section.title for section in chosen}
+    titles = dict.fromkeys(section.title for section in sections if section not in chosen)
+    return [f"parts of {title}" if title in shown else title for title in titles]
 
 
 def _format_range(numbers: Sequence[int]) -> str:
@@ -167,7 +203,7 @@ def format_plan(lesson: Lesson, cells_s: list[float], minutes: int) -> str:
         what = "show" if s in chosen else "run without a word" if runs else "skip"
         cells, slides = _format_range([s.first, s.last]), _format_range(s.slides)
         rows.append(
-            f"| {escape_cell(s.title)} | {cells} | {slides} | {s.talk_min:.0f} | {s.run_s:.0f} "
+            f"| {escape_cell(s.name)} | {cells} | {slides} | {s.talk_min:.0f} | {s.run_s:.0f} "
             f"| {what} |"
         )
     total = sum(section.minutes for section in chosen)

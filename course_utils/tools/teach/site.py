@@ -18,10 +18,11 @@ from course_utils.tools.report.report import write_report
 from course_utils.tools.run.lessons import NOTEBOOKS, Lesson
 from course_utils.tools.run.record import COURSE_FILE
 from course_utils.tools.teach.cards import Card, find_cards, find_recipe, render_cards
+from course_utils.tools.teach.figures import describe_figures
 from course_utils.tools.teach.made_folder import MadeFolder
 from course_utils.tools.teach.offline import copy_mathjax
 from course_utils.tools.teach.release import clear_solutions, make_students_version
-from course_utils.tools.teach.sections import is_card, is_speakers_note
+from course_utils.tools.teach.sections import is_card, is_speakers_note, read_title
 from course_utils.tools.teach.seminars import (
     SEMINARS_MIN,
     find_left_out,
@@ -67,7 +68,8 @@ def _format_row(*cells: object) -> str:
 
 
 def _link(lesson: Lesson) -> str:
-    return f"[{lesson.name.replace('_', ' ')}]({lesson.path.name})"
+    title = PUNCTUATION.sub(r"\\\1", read_title(lesson.read(), lesson.name))
+    return f"[{title}]({lesson.path.name})"
 
 
 def _format_problems(first: Lesson) -> str:
@@ -165,6 +167,7 @@ def _make_page(lesson: Lesson, has_card: bool) -> nbformat.NotebookNode:
     """
     page = clear_solutions(lesson.read())
     page.cells = [cell for cell in page.cells if not is_speakers_note(cell)]
+    describe_figures(page)
     for card in filter(is_card, page.cells):
         card.outputs = []  # what its stand-in data gave
     page.cells.insert(

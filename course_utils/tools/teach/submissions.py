@@ -21,6 +21,7 @@ class Submission:
     folder: Path  # all submissions
     path: Path
     problem: str = ""
+    unread: bool = False  # it could not be read here, which is not the student's fault
 
     @property
     def student(self) -> str:
@@ -51,7 +52,8 @@ def _list_student(folder: Path, student: Path) -> list[Submission]:
     others: list[str] = []
 
     def note(error: OSError) -> None:
-        found.append(Submission(folder, Path(error.filename), f"{error.strerror}: grade it again"))
+        problem = f"{error.strerror}: grade it again"
+        found.append(Submission(folder, Path(error.filename), problem, unread=True))
 
     for place, folders, files in os.walk(student, onerror=note):
         folders[:] = sorted(name for name in folders if not name.startswith("."))

@@ -6,6 +6,7 @@ what comes after. It is given a time, and whatever it leaves running is ended.
 """
 
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,7 @@ from course_utils.tools.teach.check import Limits, Result, check_notebook
 from course_utils.tools.teach.exercises import LessonExercises, parse_lesson
 from course_utils.tools.teach.isolate import isolated_process, read_messages
 from course_utils.tools.teach.kernel import STARTING_S
+from course_utils.tools.teach.limits import MachineFailure
 from course_utils.tools.teach.pristine import (
     digest_files,
     find_changes,
@@ -30,8 +32,12 @@ from course_utils.tools.teach.pristine import (
 
 __all__ = ["Supervisor"]
 
+WORK_BYTES = 2**24  # beside the package: what a kernel and the checks write
 FOUND, FAILED = "found.json", "failed.json"  # what the process writes
-NOT_REACHED = "Not checked: an answer ended the process that checks this notebook."
+NOT_REACHED = (
+    "not graded: an answer, or the machine, ended the process that checks this notebook: read it, "
+    "and grade it again"
+)
 TOO_LONG = "Not checked: the notebook took longer than {:g} s altogether."
 
 
@@ -49,8 +55,28 @@ class Supervisor:
         self, notebook: nbformat.NotebookNode, lesson: LessonExercises, limits: Limits
     ) -> list[Result]:
         asked = {"lesson": asdict(lesson), "limits": asdict(limits), "notebook": notebook}
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
-            return self._check(Path(name), json.dumps(asked), lesson, limits)
+        try:
+            with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+                return self._check(Path(name), json.dumps(asked), lesson, limits)
+        except (OSError, MemoryError) as error:  # no room for the package, no process
+            raise MachineFailure(
+                f"{error or type(error).__name__}: make room for temporary files, or set TMPDIR"
+            ) from error
+
+    def require_room(self) -> None:
+        """Refuse to begin where the package does not fit into the folder of temporary files.
+
+        Raises:
+            MachineFailure: it does not fit.
+        """
+        needed = sum(map(len, self.package.values())) + WORK_BYTES
+        folder = tempfile.gettempdir()
+        free = shutil.disk_usage(folder).free
+        if free < needed:
+            raise MachineFailure(
+                f"{folder} has {free >> 20} MiB left, and checking a notebook takes "
+                f"{needed >> 20}: make room, or set TMPDIR to another folder"
+            )
 
     def _check(
         self, folder: Path, asked: str, lesson: LessonExercises, limits: Limits
@@ -90,11 +116,15 @@ def _run(course: Path, work: Path, time_s: float, sandbox: bool) -> str:
 
 def _read_results(work: Path, lesson: LessonExercises, reason: str) -> list[Result]:
     if problem := read_messages(work / FAILED).get("problem"):
-        raise CourseError(problem)
+        raise MachineFailure(problem)
     messages = read_messages(work / FOUND)
-    return [
-        Result.make(exercise, messages.get(exercise.name, reason)) for exercise in lesson.exercises
-    ]
+    results = []
+    for exercise in lesson.exercises:
+        if exercise.name in messages or reason != NOT_REACHED:
+            results.append(Result.make(exercise, messages.get(exercise.name, reason)))
+        else:
+            results.append(Result.make_ungraded(exercise, reason))
+    return results
 
 
 def main() -> None:

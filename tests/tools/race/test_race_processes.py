@@ -1,17 +1,25 @@
 """Recipes in processes of their own: good, bad, cheating, crashing, endless, and too large."""
 
+import errno
 import json
 import os
+import signal
 import sys
 import time
 
 import psutil
 import pytest
+from PIL import Image
 
+from course_utils.data.shapes import make_shapes
 from course_utils.files import ROOT
 from course_utils.tools import cli
+from course_utils.tools.race import run
+from course_utils.tools.race.leaderboard import Leaderboard
+from course_utils.tools.race.run import Race, Trained
+from course_utils.tools.teach import isolate, sandbox
 from course_utils.tools.teach.sandbox import find_sandbox
-from tests.tools.conftest import assert_one_line, interrupt
+from tests.tools.conftest import assert_one_line, begin, interrupt, wait_for
 from tests.tools.race.conftest import GOOD, MODULE
 
 EASY = ("--profile", "smoke", "--images", "160", "--no-sandbox")
@@ -31,9 +39,9 @@ def recipe(config):
 @pytest.fixture
 def race(monkeypatch, capsys, tmp_path):
     """Run ``course race …`` in this process: ``(status, stdout, stderr)`` and the rows by name."""
-    board = tmp_path / "leaderboard.json"
 
-    def run(*words):
+    def run(*words, output=tmp_path / "leaderboard.json"):
+        board = output
         arguments = ["course", "race", *map(str, words), "--output", str(board)]
         monkeypatch.setattr(sys, "argv", arguments)
         try:
@@ -69,9 +77,94 @@ def test_a_mistake_of_who_starts_a_race_is_one_line(race, hand_in, options, sent
     assert not rows
 
 
-def test_a_leaderboard_that_is_a_folder_is_refused(race, hand_in, tmp_path):
-    (tmp_path / "leaderboard.json").mkdir()
-    assert_one_line(race(hand_in(GOOD), *EASY)[0], "is a folder: name a file with --output")
+@pytest.fixture
+def trained(monkeypatch):
+    """The recipes that are trained; none is, and each gets half of the images right."""
+    recipes = []
+
+    def pretend(_, source, seed):
+        recipes.append(source)
+        return Trained(0.5, 1.0)
+
+    monkeypatch.setattr(Race, "train", pretend)
+    return recipes
+
+
+NO_FILES = {
+    "folder": (lambda path: path.mkdir(), "is a folder, a pipe or a device"),
+    "pipe": (os.mkfifo, "is a folder, a pipe or a device"),
+    "full device": (lambda path: path.symlink_to("/dev/full"), "is a folder, a pipe or a device"),
+    "below a file": (lambda path: path.touch(), "leaderboard.json: choose another path"),
+    "too long": (lambda path: None, "File name too long: .*: choose another path"),
+}
+
+
+@pytest.mark.parametrize("kind", NO_FILES)
+def test_a_leaderboard_that_cannot_be_written_is_said_before_a_training(
+    race, hand_in, tmp_path, trained, kind
+):
+    make, sentence = NO_FILES[kind]
+    path = tmp_path / "leaderboard.json"
+    make(path)
+    below = {"below a file": path / "x.json", "too long": tmp_path / ("x" * 252)}
+    result, _ = race(hand_in(GOOD), *EASY, output=below.get(kind, path))
+    assert_one_line(result, sentence)
+    assert not trained
+
+
+def test_a_row_that_no_longer_fits_on_the_disk_is_printed(race, hand_in, trained, monkeypatch):
+    writes = []
+    write = Leaderboard.write
+
+    def fill(board, path):
+        writes.append(path)
+        if len(writes) > 1:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        write(board, path)
+
+    monkeypatch.setattr(Leaderboard, "write", fill)
+    (status, out, error), _ = race(hand_in(GOOD), *EASY, "--seeds", "1")
+    assert status == 2
+    assert "recipe · seed 0: 50.0% after 1 s" in out
+    assert_one_line((status, out, error), "No space left on device: .*: make room")
+
+
+def test_without_a_sandbox_there_is_no_place_unless_it_is_asked_for(
+    race, hand_in, trained, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    words = (hand_in(GOOD), "--profile", "smoke", "--images", "160", "--seeds", "1")
+    result, rows = race(*words)
+    assert_one_line(result, "no sandbox, bwrap is not installed .*: add --no-sandbox")
+    assert not trained
+    (status, out, _), rows = race(*words, "--no-sandbox")
+    assert (status, rows["recipe"]["accuracy"]) == (0, 0.5)
+    assert "on trust: no sandbox: a recipe could read the classes" in out
+    board = json.loads((tmp_path / "leaderboard.json").read_text())
+    assert board["settings"]["sandbox"] is False
+    assert board["settings"]["on_trust"][0].startswith("no sandbox: ")
+    monkeypatch.setattr(sandbox, "_explain_absence", lambda: "")
+    assert_one_line(race(*words)[0], r"another race \(sandbox is False, not True\)")
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--steps", "4"], "only the seconds are enforced"),
+        (["--dataset", "shapes"], "the hidden images are public"),
+    ],
+)
+def test_what_is_on_trust_is_said(race, hand_in, trained, options, sentence):
+    (status, out, _), _ = race(hand_in(GOOD), *EASY, "--seeds", "1", *options)
+    assert status == 0
+    assert sentence in out
+
+
+def test_a_machine_that_starts_no_training_refuses_no_recipe(race, hand_in, monkeypatch):
+    monkeypatch.setattr(run, "STARTING_S", 0)
+    result, rows = race(hand_in(GOOD), *EASY)
+    assert_one_line(result, "no training starts here: try course doctor")
+    assert not rows
 
 
 @pytest.mark.faults
@@ -211,6 +304,140 @@ def test_who_fakes_the_measurement_gains_nothing(race, hand_in, source):
         source += "\n        def recipe(config):\n            return {}\n"
     _, row = run_once(race, hand_in(source), "--steps", "1")
     assert row["problem"] or row["accuracy"] < CHANCE
+
+
+LEAVING = """
+import os, pathlib, time
+work, course = pathlib.Path.cwd(), pathlib.Path(__file__).parent
+{}
+work.joinpath("trained").touch()
+time.sleep(999)
+"""
+LEFT = {
+    "archive": "work.joinpath('predicted').write_bytes(b'PK' + bytes(99))",
+    "start": "work.joinpath('ready').unlink(); os._exit(0)",
+    "message": "work.joinpath('failed.json').write_text('[' * 10**5); os._exit(0)",
+    "folder": "course.joinpath('hidden.npy', 'x').mkdir(parents=True)",
+    "depth": "[(os.mkdir('d'), os.chdir('d')) for _ in range(1200)]; os._exit(0)",
+}
+
+
+@pytest.mark.faults
+def test_whatever_a_recipe_leaves_the_next_one_has_its_turn(race, hand_in):
+    """Each leaves something where the race looks, and says that its training has ended."""
+    for kind, source in LEFT.items():
+        hand_in(LEAVING.format(source), f"{kind}.py")
+    path = hand_in(GOOD, "last.py")
+    result, rows = race(path.parent, *EASY, "--seeds", "1", "--seconds", "5")
+    assert result[0] == 1
+    assert not result[2]
+    assert set(rows) == {*LEFT, "last"}
+    assert [name for name, row in rows.items() if not row["problem"]] == ["last"]
+
+
+@pytest.mark.faults
+def test_a_race_that_is_killed_leaves_no_training(hand_in, tmp_path):
+    begun = tmp_path / "begun"
+    endless = hand_in(
+        f"import os, pathlib, time\npathlib.Path({str(begun)!r}).write_text(str(os.getpid()))\n"
+        "time.sleep(999)"
+    )
+    words = ["course", "race", str(endless), *EASY, "--output", str(tmp_path / "leaderboard.json")]
+    script = f"import sys; sys.argv = {words!r}\nfrom course_utils.tools.start import main\nmain()"
+    with begin(script, TMPDIR=str(tmp_path)) as process:
+        wait_for(lambda: begun.exists() and begun.read_text())
+        number = int(begun.read_text())
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        try:
+            psutil.Process(number).wait(10)
+        except psutil.NoSuchProcess:
+            return
+        except psutil.TimeoutExpired:
+            psutil.Process(number).kill()
+            raise
+
+
+READING = """
+import ctypes, os, pathlib, subprocess
+import cv2
+from course_utils.tools.race import guard
+
+guard._lies_in = lambda path, folders: False
+image = {image!r}
+found = []
+
+
+def by_descriptor():
+    handle = os.open("/", os.O_RDONLY)
+    return os.read(os.open(image[1:], os.O_RDONLY, dir_fd=handle), 9)
+
+
+def by_libc():
+    handle = ctypes.CDLL(None).open(image.encode(), 0)
+    return handle >= 0 and os.read(handle, 9)
+
+
+def attempt(read):
+    try:
+        if read() is not None and read():
+            found.append(read.__name__)
+    except (OSError, subprocess.CalledProcessError):
+        pass
+
+
+def by_opencv():
+    return cv2.imread(image) is not None
+
+
+def by_program():
+    return subprocess.run(["cat", image], check=True, capture_output=True).stdout
+
+
+def by_parent():
+    return open(f"/proc/{parent}/mem", "rb") and True
+
+
+def by_archive():
+    return pathlib.Path({archive!r}).read_bytes()
+
+
+for read in (by_descriptor, by_libc, by_opencv, by_program, by_parent, by_archive):
+    attempt(read)
+if found:
+    raise SystemError(" ".join(found))
+
+
+def recipe(config):
+    return {{}}
+"""
+
+
+@pytest.mark.faults
+def test_in_the_sandbox_hidden_images_cannot_be_read_wherever_they_lie(
+    race, hand_in, tmp_path, monkeypatch
+):
+    """A data set in a folder that the sandbox shares, as one in /usr/share is."""
+    found, missing = find_sandbox(None)
+    if not found:
+        pytest.skip(missing)
+    data = tmp_path / "shared" / "data"
+    for split, count in (("train", 160), ("test", 20)):
+        images, targets = make_shapes(count, split=split)
+        for number, (image, target) in enumerate(zip(images, targets, strict=True)):
+            path = data / split / str(target) / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(image).save(path)
+    (data / "all.zip").write_text("all images")
+    folders = [*isolate.list_python_folders(), str(tmp_path / "shared")]
+    monkeypatch.setattr(isolate, "list_python_folders", lambda: folders)
+    source = READING.format(
+        image=str(data / "test" / "0" / "0.png"), archive=str(data / "all.zip"), parent=os.getpid()
+    )
+    options = ("--profile", "smoke", "--seeds", "1", "--steps", "2", "--dataset", data)
+    (status, _, error), rows = race(hand_in(source), *options)
+    assert not error
+    assert (status, rows["recipe"]["problem"]) == (0, "")
 
 
 @pytest.mark.faults

@@ -1,10 +1,16 @@
 """What decides a race, without a process of its own: budgets, files, answers, places, rows."""
 
+import errno
 import functools
+import hashlib
 import json
+import multiprocessing
+import os
+import signal
 import subprocess
 import sys
 import time
+from dataclasses import FrozenInstanceError
 
 import nbformat
 import numpy as np
@@ -18,19 +24,30 @@ from course_utils.data.photos import PHOTOS
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
 from course_utils.measure.places import find_places, mean_interval
+from course_utils.tools.race import entries, run
 from course_utils.tools.race.budget import Budget
 from course_utils.tools.race.entries import MOST_BYTES, find_entries
-from course_utils.tools.race.leaderboard import Leaderboard, Row, read_leaderboard, summarize_rows
+from course_utils.tools.race.leaderboard import (
+    Leaderboard,
+    Row,
+    put_rows,
+    read_leaderboard,
+    summarize_rows,
+)
 from course_utils.tools.race.load import describe_failure, load_recipe
+from course_utils.tools.race.memory import measure_memory
 from course_utils.tools.race.split import (
     HiddenSplit,
     decode_data,
     describe_data,
+    encode_classes,
     encode_data,
     list_forbidden,
 )
 from course_utils.tools.race.train import classify, train_recipe
+from course_utils.tools.teach.isolate import read_messages
 from course_utils.tools.teach.pristine import read_package
+from course_utils.tools.teach.strangers import disposable_folder, is_regular
 from tests.tools.race.conftest import GOOD, MODULE
 
 ENOUGH = Budget(seconds=600)
@@ -191,6 +208,10 @@ def test_a_failure_names_the_line_of_the_recipe(hand_in, config):
     long = describe_failure(ValueError("x" * 999 + "\n\x1b[31m"), path)
     assert len(long) < 300
     assert long.isprintable()
+    with pytest.raises(FrozenInstanceError) as frozen:
+        config.epochs = 3
+    described = describe_failure(frozen.value, path)
+    assert described.endswith('return {"config": config.replace(…)}')
     memory = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
     for error in (memory, MemoryError()):
         assert describe_failure(error, path).startswith("it needs more memory than")
@@ -206,34 +227,103 @@ def make_hidden(count=50):
 
 
 def test_answers_are_judged_in_the_hidden_order(tmp_path):
-    hidden, path = make_hidden(), tmp_path / "predicted.npy"
-    np.save(path, hidden.targets[hidden.order])
+    hidden, path = make_hidden(), tmp_path / "predicted"
+    path.write_bytes(encode_classes(hidden.targets[hidden.order]))
     assert hidden.judge(path) == 1.0
-    np.save(path, hidden.targets)  # whoever counts positions knows nothing
+    path.write_bytes(encode_classes(hidden.targets))  # whoever counts positions knows nothing
     assert hidden.judge(path) < 0.5
     (tmp_path / "images.npy").write_bytes(hidden.encode_images())
     assert np.array_equal(np.load(tmp_path / "images.npy"), hidden.images[hidden.order])
 
 
-def test_an_answer_that_is_none_is_refused(tmp_path):
-    hidden, path = make_hidden(), tmp_path / "predicted.npy"
-    right = hidden.targets[hidden.order]
-    bad = [right[:-1], right.astype(float), right[None], np.zeros((50, 10)), np.int64(3)]
-    for answers in bad:
-        np.save(path, answers)
-        with pytest.raises(CourseError, match="not one class for each image"):
-            hidden.judge(path)
-    np.save(path, np.array([object()] * 50), allow_pickle=True)
-    for content in (None, b"", b"x" * 10**6):
-        if content is not None:
-            path.write_bytes(content)
-        with pytest.raises(CourseError, match="not one class for each image"):
-            hidden.judge(path)
+def make_header(text):
+    """A file of NumPy with this header, and eight bytes for each of 50 images."""
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(400)
+
+
+RIGHT = encode_classes(make_hidden().targets[make_hidden().order])
+ANSWERS = {
+    "nothing": b"",
+    "an archive that is none": b"PK\x03\x04" + bytes(999),
+    "728 TiB": make_header(
+        b"{'descr': '<i8', 'fortran_order': False, 'shape': (100000000000000,), }"
+    ),
+    "a header nested without end": make_header(b"(" * 30_000),
+    "one image too few": RIGHT[:-8],
+    "one byte too many": RIGHT + b"0",
+    "a gigabyte": b"",
+    "a folder": "mkdir",
+    "a pipe": "mkfifo",
+    "a link to the right answers": "symlink",
+    "a link to itself": "loop",
+}
+
+
+def put_answers(path, name):
+    """What a recipe may leave where its answers are expected."""
+    content = ANSWERS[name]
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    if name == "a gigabyte":
+        os.truncate(path, 2**30)  # holes, which take no room
+    elif content == "mkdir":
+        path.mkdir()
+    elif content == "mkfifo":
+        os.mkfifo(path)
+    elif content == "symlink":
+        path.with_name("elsewhere").write_bytes(RIGHT)
+        path.symlink_to(path.with_name("elsewhere"))
+    elif content == "loop":
+        path.symlink_to(path)
+
+
+@pytest.mark.parametrize("answers", ANSWERS)
+def test_an_answer_that_is_none_is_refused(tmp_path, answers):
+    put_answers(tmp_path / "predicted.npy", answers)
+    with pytest.raises(CourseError, match="not one class for each image"):
+        make_hidden().judge(tmp_path / "predicted.npy")
+
+
+def test_an_unreadable_answer_is_refused(tmp_path, monkeypatch):
+    """Rights taken away are no obstacle to an administrator, who may run this test."""
+
+    def refuse(path, *_):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    (tmp_path / "predicted").write_bytes(RIGHT)
+    for name in ("open", "lstat", "stat"):
+        monkeypatch.setattr(os, name, refuse)
+    assert not is_regular(tmp_path / "predicted")
+    with pytest.raises(CourseError, match="not one class for each image"):
+        make_hidden().judge(tmp_path / "predicted")
+
+
+def test_a_message_of_a_recipe_is_one_short_line_or_none(tmp_path):
+    path = tmp_path / "failed.json"
+    for text in ("[" * 10**5, '{"problem": 3}', '["problem"]', "9" * 10**4, "\ud800"):
+        path.write_text(text, encoding="utf-8", errors="surrogatepass")
+        assert not read_messages(path).get("problem")
     path.unlink()
-    np.save(tmp_path / "elsewhere.npy", right)
-    path.symlink_to(tmp_path / "elsewhere.npy")
-    with pytest.raises(CourseError, match="not one class"):
-        hidden.judge(path)
+    os.mkfifo(path)
+    assert read_messages(path) == {}
+    path.unlink()
+    path.write_text(json.dumps({"problem": "x\n\x1b[31m" * 10**4}))
+    with pytest.raises(CourseError) as found:
+        run._raise_problem(tmp_path)
+    assert len(str(found.value)) < 500
+    assert str(found.value).isprintable()
+
+
+def test_a_folder_goes_however_deep_a_recipe_has_nested_it():
+    with disposable_folder() as folder:
+        handle = os.open(folder, os.O_RDONLY)
+        for _ in range(1200):
+            os.mkdir("d", dir_fd=handle)
+            inner = os.open("d", os.O_RDONLY, dir_fd=handle)
+            os.close(handle)
+            handle = inner
+        os.close(handle)
+    assert not folder.exists()
 
 
 def test_the_order_is_another_one_each_time(data):
@@ -321,12 +411,24 @@ def test_who_connects_to_a_network_is_ended(tmp_path):
 
 def test_folders_of_hidden_images_are_known(tmp_path, monkeypatch, config):
     monkeypatch.setenv("COURSE_DATA_DIR", str(tmp_path / "cifar"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "mine").mkdir()
     found = list_forbidden(config.replace(dataset=str(tmp_path / "mine")))
     assert str(PHOTOS.resolve()) in found
-    hidden = ("cifar/cifar-10-batches-py", "mine/train", "mine/test")
+    hidden = ("cifar/cifar-10-batches-py", "mine/train", "mine/test", "cache/course_utils/reduced")
     assert {str(tmp_path.resolve() / name) for name in hidden} <= set(found)
     assert str(tmp_path.resolve() / "mine") not in found, "it may hold more than images"
+
+
+def test_folders_that_links_lead_to_are_hidden_too(tmp_path, config):
+    image = tmp_path / "elsewhere" / "images" / "x.jpg"
+    image.parent.mkdir(parents=True)
+    image.touch()
+    (tmp_path / "mine" / "test" / "cat").mkdir(parents=True)
+    (tmp_path / "mine" / "test" / "cat" / "x.jpg").symlink_to(image)
+    (tmp_path / "mine" / "test" / "dog").symlink_to(tmp_path / "elsewhere")
+    found = list_forbidden(config.replace(dataset=str(tmp_path / "mine")))
+    assert {str(image.parent.resolve()), str(tmp_path.resolve() / "elsewhere")} <= set(found)
 
 
 # Places
@@ -396,10 +498,109 @@ def test_rows_of_another_race_are_not_mixed(tmp_path):
     Leaderboard(SETTINGS, ROWS).write(path)
     with pytest.raises(CourseError, match=r"another race \(seeds is \[0, 1, 2\], not \[0\]\)"):
         read_leaderboard(path, SETTINGS | {"seeds": [0]})
-    for text in ("", "[]", "{}", '{"settings": {}, "rows": [1]}', '{"settings": 1, "rows": []}'):
-        path.write_text(text)
+    damaged = ("", "[]", "{}", '{"settings": {}, "rows": [1]}', '{"settings": 1, "rows": []}')
+    for text in (*damaged, "[" * 10**5, '{"settings": {}, "rows": 1}', "\ud800"):
+        path.write_text(text, encoding="utf-8", errors="surrogatepass")
         with pytest.raises(CourseError, match=r"no leaderboard|another race"):
             read_leaderboard(path, SETTINGS)
+    os.truncate(path, 2**40)  # holes, which take no room
+    with pytest.raises(CourseError, match="no leaderboard"):
+        read_leaderboard(path, SETTINGS)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"accuracies": [0.5, float("nan"), 0.5]},
+        {"accuracies": [0.5, 99.0, 0.5]},
+        {"accuracies": [0.5, -0.1, 0.5]},
+        {"accuracies": [10**400, 0.5, 0.5]},
+        {"accuracies": ["0.5", "0.5", "0.5"]},
+        {"accuracies": [True, True, True]},
+        {"accuracies": [0.5] * 99, "times_s": [1.0] * 99},
+        {"times_s": [9.0, float("inf"), 9.0]},
+        {"times_s": [9.0, -1.0, 9.0]},
+        {"times_s": [9.0]},
+        {"name": 3},
+        {"problem": None},
+    ],
+    ids=str,
+)
+def test_a_row_that_no_race_has_measured_is_refused(tmp_path, changes):
+    path = tmp_path / "leaderboard.json"
+    Leaderboard(SETTINGS, ROWS).write(path)
+    board = json.loads(path.read_text())
+    board["rows"][1].update(changes)
+    path.write_text(json.dumps(board))
+    name = changes.get("name", "slow")
+    with pytest.raises(CourseError, match=f"the row '{name}' is none that a race has measured"):
+        read_leaderboard(path, SETTINGS)
+    board["rows"][1] = board["rows"][0]
+    path.write_text(json.dumps(board))
+    with pytest.raises(CourseError, match="two rows of one name"):
+        read_leaderboard(path, SETTINGS)
+
+
+def _put_many(path, first, ready):
+    ready.wait()
+    for number in range(10):
+        put_rows(path, SETTINGS, [Row(f"{first}{number}", "1", (0.5,) * 3, (1.0,) * 3)])
+
+
+def test_two_races_add_their_rows_to_one_leaderboard(tmp_path):
+    path = tmp_path / "leaderboard.json"
+    context = multiprocessing.get_context("fork")
+    ready = context.Barrier(2)
+    races = [context.Process(target=_put_many, args=(path, x, ready)) for x in "ab"]
+    for process in races:
+        process.start()
+    for process in races:
+        process.join()
+    assert len(read_leaderboard(path, SETTINGS).rows) == 20
+
+
+def test_a_leaderboard_without_rows_binds_no_later_race(tmp_path):
+    path = tmp_path / "new" / "leaderboard.json"
+    put_rows(path, SETTINGS)
+    assert json.loads(path.read_text())["rows"] == []
+    other = SETTINGS | {"seeds": [0]}
+    assert read_leaderboard(path, other) == Leaderboard(other)
+
+
+def test_a_table_says_whether_there_was_a_sandbox():
+    for sandbox, word in ((True, "yes"), (False, "no")):
+        table = Leaderboard(SETTINGS | {"sandbox": sandbox}, ROWS).make_table()
+        assert table.columns[-1].header == "sandbox"
+        assert list(table.columns[-1].cells) == [word] * 3
+
+
+# Memory
+
+
+def test_memory_is_that_of_all_processes_and_what_they_share_counts_once(tmp_path, monkeypatch):
+    """One that maps 64 MiB with its child, and the child 64 MiB of its own."""
+    source = f"""
+import mmap, os, pathlib, time
+shared = mmap.mmap(-1, 2**26)
+shared.write(bytes(2**26))
+if os.fork() == 0:
+    shared.seek(0)
+    shared.read()
+    own = bytearray(os.urandom(2**26))
+    pathlib.Path({str(tmp_path / "ready")!r}).touch()
+time.sleep(600)
+"""
+    monkeypatch.setattr(run, "MEMORY_POLL_S", 0)
+    with subprocess.Popen([sys.executable, "-c", source], start_new_session=True) as process:
+        try:
+            run._await(process, tmp_path, "ready", 9, 60, "late")
+            held = measure_memory(process.pid)
+            assert 2**27 < held < 3 * 2**26
+            with pytest.raises(CourseError, match=r"than the race allows: 0\.1 GiB"):
+                run._await(process, tmp_path, "trained", 0.1, 60, "late")
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert measure_memory(process.pid) == 0
 
 
 # Who takes part
@@ -426,9 +627,40 @@ def test_files_that_are_not_opened(hand_in):
     table = hand_in(f"ANSWERS = {'0' * MOST_BYTES}")
     link = table.with_name("link.py")
     link.symlink_to(table)
+    os.mkfifo(table.with_name("pipe.py"))
+    hand_in(GOOD, "folder.py/recipe.py")
+    hand_in(GOOD, "ann/recipe.py")
     found = {entry.name: entry.problem for entry in find_entries([str(table.parent)])}
     assert "code only" in found["recipe"]
     assert "link" in found["link"]
+    assert found["pipe"] == found["folder"] == "it is no file"
+    assert found["ann/recipe"] == ""
+
+
+def test_a_students_folder_that_cannot_be_read_is_said(hand_in, monkeypatch):
+    """Rights taken away are no obstacle to an administrator, who may run this test."""
+    path = hand_in(GOOD, "ann/recipe.py")
+    hand_in(GOOD, "bob/recipe.py")
+    list_visible = entries._list_visible
+
+    def refuse(folder):
+        if folder.name == "ann":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return list_visible(folder)
+
+    monkeypatch.setattr(entries, "_list_visible", refuse)
+    ann, bob = find_entries([str(path.parents[1])])
+    assert (ann.name, ann.problem) == ("ann", "the folder cannot be read (Permission denied)")
+    assert (bob.name, bob.problem) == ("bob/recipe", "")
+
+
+def test_what_is_trained_is_what_was_read(hand_in):
+    path = hand_in(GOOD)
+    (entry,) = find_entries([str(path)])
+    source = path.read_bytes()
+    path.write_text("changed by another recipe")
+    assert entry.source == source
+    assert entry.sha256 == hashlib.sha256(source).hexdigest()
 
 
 @pytest.mark.parametrize(

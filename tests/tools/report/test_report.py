@@ -110,19 +110,6 @@ def test_a_training_without_validation_is_listed(tmp_path):
     assert "9 trainings" in text
 
 
-def test_what_the_newest_versions_do_is_shown_if_it_is_known(page, tmp_path, monkeypatch):
-    about = {"date": "2026-01-31", "commit": None, "python": "3.14", "versions": {"torch": "9.9"}}
-    counts = {"passed": 900, "failed": 1, "skipped": 2, "failures": ["test_a::test_<b>"]}
-    outcomes = [None, counts | about | {"finished": True}, counts | about | {"finished": False}]
-    monkeypatch.setattr("course_utils.tools.report.report.read_freshness", outcomes.pop)
-    assert "they did not come to their end" in write_report(tmp_path).read_text()
-    text = write_report(tmp_path).read_text()
-    assert "900 passed, 1 failed, 2 skipped" in text
-    assert "test_a::test_&lt;b&gt;" in text
-    assert "9.9" in text
-    assert "Newest versions" not in write_report(tmp_path).read_text()
-
-
 @pytest.mark.parametrize("content", ["{}", "[]", "null", '{"lessons": [{}]}'])
 def test_a_file_of_another_form_is_named(tmp_path, content):
     (tmp_path / "course.json").write_text(content)

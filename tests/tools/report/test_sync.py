@@ -9,6 +9,7 @@ import pytest
 
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
+from course_utils.results import RESULTS, read_file
 from course_utils.tools.report.readme_figure import FIGURE, FILES, is_stale
 from course_utils.tools.report.sync import (
     format_lesson_map,
@@ -162,3 +163,49 @@ def test_the_figure_is_drawn_again_when_its_results_change(root):
     assert not is_stale(root)
     (root / FIGURE).unlink()
     assert is_stale(root)
+
+
+README_FILES = ("README.md", "course_utils/tools/teach/student/README.md")
+
+
+def find_dead_badges(text):
+    """The targets of linked images that a browser does not show as a page."""
+    targets = re.findall(r"\[!\[[^\]]*\]\([^)]*\)\]\(([^)]*)\)", text)
+    return [t for t in targets if not re.search(r"^https://|\.(md|ipynb|html)(#.*)?$", t)]
+
+
+@pytest.mark.parametrize("name", README_FILES)
+def test_badges_open_something(name):
+    assert find_dead_badges((ROOT / name).read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    ("target", "dead"),
+    [
+        ("environment.yml", True),
+        ("Makefile", True),
+        ("docs/nbgrader_config.py", True),
+        ("docs/teaching.md#binder-and-colab", False),
+        ("https://example.org", False),
+    ],
+)
+def test_a_badge_that_opens_nothing_is_found(target, dead):
+    assert bool(find_dead_badges(f"[![a badge](docs/a.svg)]({target})")) == dead
+
+
+def test_the_readmes_promise_nothing_that_nobody_has_seen():
+    """No run on a GPU is stored, and the course shows photographs."""
+    stored = [read_file(path) for path in sorted(RESULTS.glob("*.json"))]
+    gpus = {about["hardware"]["gpu"] for about in stored if "gpu" in about.get("hardware", {})}
+    assert gpus == {None}, "a run on a GPU is stored: say so in the README"
+    course, student = ((ROOT / name).read_text(encoding="utf-8") for name in README_FILES)
+    assert "have not been executed on one" in course
+    assert "uses an NVIDIA GPU where one is" not in course
+    assert "draws itself" not in student
+
+
+def test_no_time_stands_in_the_readme_that_the_stored_runs_do_not_keep():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    promised = [float(seconds) for seconds in re.findall(r"≤ (\d+) s", text)]
+    taken = [x.time_s for x in find_lessons() if x.time_s]
+    assert all(max(taken) <= seconds for seconds in promised)

@@ -11,8 +11,8 @@ from rich.console import Console
 
 from course_utils.files import write_atomically
 from course_utils.tools.interrupts import ending_on_interrupt
-from course_utils.tools.run import kernel_manager
-from course_utils.tools.run.kernel_manager import IPCKernelManager
+from course_utils.tools.run import kernel_manager, sockets
+from course_utils.tools.run.kernel_manager import AsyncIPCKernelManager, IPCKernelManager
 from tests.tools.conftest import START_LIMIT_S
 
 START_THREE = """
@@ -83,6 +83,68 @@ def test_two_kernels_share_no_path_and_socket_paths_are_short_enough():
     assert len(f"{begin}{one.ip.removeprefix(tempfile.gettempdir())}-1".encode()) <= 103
 
 
-def test_windows_takes_tcp(monkeypatch):
+def test_windows_takes_tcp(monkeypatch, temporary):
     monkeypatch.setattr(kernel_manager.sys, "platform", "win32")
     assert IPCKernelManager().transport == "tcp"
+
+
+@pytest.fixture
+def far_away(tmp_path, monkeypatch, temporary):
+    """A folder of temporary files with a path as long as clusters give it."""
+    folder = tmp_path / ("scratch" * 10)
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    return folder
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no IPC")
+@pytest.mark.parametrize("other_root", ["runtime", "other"])
+def test_sockets_lie_in_a_short_folder_wherever_temporary_files_are(
+    far_away, monkeypatch, temporary, other_root
+):
+    if other_root == "runtime":
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(temporary))
+    else:
+        monkeypatch.setattr(sockets, "OTHER_ROOTS", ("/no/such/folder", str(temporary)))
+    with ending_on_interrupt(Console(), ""):
+        manager = IPCKernelManager()
+        assert manager.transport == "ipc"
+        assert len(f"{manager.ip}-1".encode()) <= 103
+        [folder] = temporary.iterdir()
+        assert folder.stat().st_mode & 0o077 == 0, "it is this user's alone"
+        manager.cleanup_connection_file()
+        assert not folder.exists()
+
+
+def test_an_interruption_removes_the_folders_outside_of_the_temporary_one(
+    far_away, monkeypatch, temporary
+):
+    monkeypatch.setattr(sockets, "OTHER_ROOTS", (str(temporary),))
+    manager = IPCKernelManager()
+    assert list(temporary.iterdir()) == [Path(manager.ip).parent]
+    sockets.remove_socket_folders()
+    assert list(temporary.iterdir()) == []
+
+
+def test_without_any_short_folder_a_kernel_takes_tcp(far_away, monkeypatch):
+    monkeypatch.setattr(sockets, "OTHER_ROOTS", ("/no/such/folder", str(far_away)))
+    manager = IPCKernelManager()
+    assert manager.transport == "tcp"
+    assert Path(manager.connection_file).is_relative_to(far_away)
+    manager.cleanup_connection_file()
+
+
+@pytest.mark.parametrize("given", [{}, {"env": {"RANK": "1", "HERE": "1", "MPLBACKEND": "TkAgg"}}])
+@pytest.mark.parametrize("kind", [IPCKernelManager, AsyncIPCKernelManager])
+def test_a_kernel_inherits_a_cleaned_environment(monkeypatch, given, kind):
+    monkeypatch.setenv("SLURM_NTASKS", "2")
+    monkeypatch.setenv("HERE", "1")
+    started = {}
+    monkeypatch.setattr(kind.__mro__[2], "start_kernel", lambda self, **kw: started.update(kw))
+    manager = kind()
+    manager.start_kernel(cwd="/here", **given)
+    manager.cleanup_connection_file()
+    assert started["cwd"] == "/here"
+    assert started["env"]["HERE"] == "1"
+    assert not {"RANK", "MPLBACKEND", "SLURM_NTASKS"} & set(started["env"])

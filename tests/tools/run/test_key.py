@@ -16,7 +16,7 @@ from course_utils.tools.run.dependencies import (
     parse_cell,
     read_locked_versions,
 )
-from course_utils.tools.run.key import digest_outputs, find_inputs, lesson_key
+from course_utils.tools.run.key import digest_file, digest_outputs, find_inputs, lesson_key
 from course_utils.tools.run.lessons import find_lessons
 
 CONFIG = load_config("quick", dataset="photos", first_seed=0)
@@ -221,3 +221,22 @@ def test_the_digest_of_outputs_is_that_of_the_file(tmp_path):
     printed = next(o for c in notebook.cells for o in c.get("outputs", []) if o.get("text"))
     printed["text"] = printed["text"].replace("✓", "✗").replace("0", "1")
     assert digest_outputs(notebook) != before
+
+
+@pytest.mark.parametrize("name", ["photos.json", "study.md", "script.py"])
+def test_how_lines_end_changes_no_digest_of_a_text(tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes(b"a\nb\n")
+    digest = digest_file(path)
+    path.write_bytes(b"a\r\nb\r\n")
+    assert digest_file(path) == digest
+    path.write_bytes(b"a\r\nc\r\n")
+    assert digest_file(path) != digest
+
+
+def test_bytes_that_are_no_text_all_count(tmp_path):
+    path = tmp_path / "sheet.png"
+    path.write_bytes(b"a\nb")
+    digest = digest_file(path)
+    path.write_bytes(b"a\r\nb")
+    assert digest_file(path) != digest

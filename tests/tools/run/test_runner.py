@@ -15,6 +15,7 @@ import filelock
 import nbformat
 import psutil
 import pytest
+import torch
 
 from course_utils.errors import CourseError
 from course_utils.results import RECORDS, RUN_FIELDS, append_record
@@ -127,6 +128,21 @@ def test_the_records_of_a_killed_kernel_are_kept_up_to_there(school):
     assert entry.reason.startswith("cell 2 of 3: the kernel ended: was it killed, did it run out")
     assert [claim["text"] for claim in entry.claims] == ["a < b"]
     assert [row["arm"] for row in entry.runs] == ["a"]
+
+
+@pytest.mark.parametrize("backend", ["Agg", "module://backend_interagg"], ids=["server", "PyCharm"])
+def test_a_lesson_has_its_figures_and_its_asserts_whatever_the_shell_has_set(
+    school, monkeypatch, backend
+):
+    for name, value in {"MPLBACKEND": backend, "PYTHONOPTIMIZE": "1", "SLURM_NTASKS": "2"}.items():
+        monkeypatch.setenv(name, value)
+    draw = "import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.show()"
+    school.write("01_one", draw, "import os; assert 'SLURM_NTASKS' in os.environ, 'they ran'")
+    (entry,) = run(school, execute_lesson).lessons
+    assert entry.reason == "cell 3 of 3: AssertionError: they ran"
+    executed = nbformat.read(school.build / "smoke" / "01_one.ipynb", as_version=4)
+    outputs = [output for cell in executed.cells for output in cell.get("outputs", [])]
+    assert any("image/png" in output.get("data", {}) for output in outputs)
 
 
 @pytest.mark.parametrize(
@@ -289,6 +305,7 @@ def test_a_lesson_gets_the_parameters_the_settings_and_the_time_limit(school):
             "COURSE_PROFILE": "smoke",
             "COURSE_DATASET": "photos",
             "COURSE_FIRST_SEED": "0",
+            "OMP_NUM_THREADS": str(torch.get_num_threads()),
         },
         "parameters": {"ALPHA": 3},
         "time_limit_s": 7,
@@ -438,7 +455,7 @@ def test_each_data_set_and_first_seed_has_a_folder_of_its_own(school, tmp_path, 
     school.write("02_two", PASS)
     run(school)
     before = {path: path.read_bytes() for path in (school.build / "smoke").glob("*.*")}
-    images = [write_images(tmp_path / name / "mine") for name in ("one", "two")]
+    images = [write_images(tmp_path / name / "mine", count=30) for name in ("one", "two")]
     for dataset in ["shapes", *map(str, images)]:
         plan = school.plan(dataset=dataset)
         plan = replace(plan, config=plan.config.replace(first_seed=seed))
@@ -507,7 +524,7 @@ def test_a_notebook_that_was_deleted_is_made_again(school):
 
 
 def test_a_changed_folder_of_images_is_a_change(school, tmp_path):
-    folder = write_images(tmp_path / "mine")
+    folder = write_images(tmp_path / "mine", count=31)  # two classes, 60 are enough
     school.write("01_one", PASS)
     assert statuses(run(school, dataset=str(folder))) == {"01_one": "passed"}
     assert statuses(run(school, dataset=str(folder))) == {"01_one": "skipped"}

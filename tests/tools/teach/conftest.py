@@ -6,12 +6,13 @@ import pytest
 from course_utils.tools.teach.check import Result
 from course_utils.tools.teach.exercises import Exercise, LessonExercises
 
+IMPORT = "from course_utils.exercises import require"
 LESSON = LessonExercises(
     name="01_numbers",
-    imports="from course_utils.exercises import require",
+    imports=IMPORT,
     exercises=(
-        Exercise("double", 1, "require(double(2) == 4, 'Twice 2 is 4.')"),
-        Exercise("triple", 2, "require(triple(2) == 6, 'Three times 2 is 6.')"),
+        Exercise("double", 1, f"{IMPORT}\nrequire(double(2) == 4, 'Twice 2 is 4.')"),
+        Exercise("triple", 2, f"{IMPORT}\nrequire(triple(2) == 6, 'Three times 2 is 6.')"),
     ),
     cell_ids=(),
 )

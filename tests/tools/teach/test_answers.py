@@ -1,5 +1,6 @@
 """A notebook is recognised whatever it is called, and its answers whatever became of its cells."""
 
+import ast
 from pathlib import Path
 
 import nbformat
@@ -7,9 +8,12 @@ import pytest
 
 from course_utils.errors import CourseError
 from course_utils.tools.run.lessons import find_lessons
-from course_utils.tools.teach.answers import find_answers, identify_lesson
+from course_utils.tools.teach import check
+from course_utils.tools.teach.answers import find_answers, find_stub, identify_lesson
 from course_utils.tools.teach.check import check_notebook
 from course_utils.tools.teach.exercises import find_exercises
+from course_utils.tools.teach.progress import is_untouched
+from course_utils.tools.teach.release import clear_solutions
 from tests.tools.teach.conftest import GOOD, LESSON, make_notebook
 
 LESSONS = find_exercises()
@@ -96,3 +100,45 @@ def test_answers_without_metadata_are_checked():
     notebook.cells = [imports, *notebook.cells, *checks]
     results = check_notebook(notebook, LESSON)
     assert [result.message for result in results] == ["", ""]
+
+
+STUB = "def double(x):\n    '''Twice.'''\n    # YOUR CODE HERE\n    raise NotImplementedError()"
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        (STUB, "double"),
+        ("class Double:\n    def one(self):\n        raise NotImplementedError", "Double"),
+        (STUB.replace("raise", "return 2 * x\n    raise"), ""),
+        (STUB + "\nprint(1)", ""),
+        (STUB.replace("()", "('soon')"), ""),
+        (STUB.replace("def double", "def triple"), ""),
+        ("def double(x):\n    return 2 * x", ""),
+        ("def double(x:", ""),
+        ("class Double:\n    pass", ""),
+    ],
+)
+def test_an_answer_that_nobody_has_begun(source, found):
+    assert find_stub(source, "double") == found
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.name)
+def test_an_untouched_lesson_is_checked_without_a_kernel(lesson, monkeypatch):
+    monkeypatch.setattr(check, "LimitedKernel", None)
+    results = check_notebook(clear_solutions(SOURCES[lesson.name]), lesson)
+    assert all(is_untouched(result) and result.points == 0 for result in results)
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.name)
+def test_a_check_cell_imports_what_it_needs(lesson):
+    for exercise in lesson.exercises:
+        bound, needed = set(), set()
+        for node in ast.walk(ast.parse(exercise.check)):
+            if isinstance(node, ast.alias):
+                bound.add(node.asname or node.name)
+            elif isinstance(node, ast.Name):
+                needed.add(node.id)
+        assert {name.replace("_", "").lower() for name in needed - bound} == {
+            exercise.name.replace("_", "")
+        }

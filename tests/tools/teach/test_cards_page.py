@@ -68,9 +68,11 @@ def test_the_whole_card_is_shown(page):
 
 def test_the_contents_lead_to_each_card_and_each_card_to_its_lesson(page, tmp_path):
     contents = page[page.index("<nav") : page.index("</nav>")]
+    poster = page[page.index("<tbody") : page.index("</tbody>")]
+    assert re.findall(r'href="(.+?)"', poster) == ["#50_scale", "#51_dim"]
     assert re.findall(r'href="(.+?)"', contents) == ["#50_scale", "#51_dim"]
-    assert re.findall(r'<article id="(.+?)">', page) == ["50_scale", "51_dim"]
-    articles = page[page.index("<main") :]
+    assert re.findall(r'<article id="(.+?)" ', page) == ["50_scale", "51_dim"]
+    articles = page[page.index("<article") :]
     links = set(re.findall(r'href="(?!https:)(.+?)"', articles))
     here = "../../notebooks"
     own = {
@@ -183,3 +185,22 @@ def test_a_title_may_be_missing(tmp_path):
     card = read_card(write_toy_lesson(tmp_path, change=leave_out))
     assert card.title == "50_scale"
     assert [code.title for code in card.codes] == ["In plain PyTorch", "In Lightning"]
+
+
+@pytest.mark.parametrize(
+    ("item", "short"),
+    [
+        ("**Cost**: 2 (n − 1) / n bytes. More later.", "2 (n − 1) / n bytes."),
+        (
+            "**Cost** one copy of all weights ([timm](https://x.org): `a`); more",
+            "one copy of all weights",
+        ),
+        ("**Cost** AdamW. It takes its default. And more.", "AdamW. It takes its default."),
+        ("**Cost** see [that](05_mixup.ipynb), by K. Simonyan and others", None),
+        ("**Price** none", "–"),
+    ],
+)
+def test_the_poster_shows_how_an_item_begins(tmp_path, item, short):
+    card = read_card(write_toy_lesson(tmp_path, text=f"## Recipe\n\n* {item}\n"))
+    assert card.shorten("Cost") == (short or "see that, by K. Simonyan and others")
+    assert card.measured == "–", "no results are kept of it"

@@ -14,7 +14,6 @@ from course_utils.tools.teach.check import (
     Limits,
     Result,
     check_notebook,
-    read_submission,
 )
 from course_utils.tools.teach.exercises import (
     MANIFEST,
@@ -29,6 +28,7 @@ from course_utils.tools.teach.progress import (
     make_progress_table,
     store_results,
 )
+from course_utils.tools.teach.reading import read_submission
 from tests.tools.conftest import find_cell
 
 LESSON = "05_mixup"

@@ -1,17 +1,22 @@
 """What becomes of a folder of submissions; no process is started but in the tests of one."""
 
 import csv
+from dataclasses import replace
+from types import SimpleNamespace
 
 import nbformat
 import pytest
 
 from course_utils.errors import CourseError
 from course_utils.tools.run.lessons import find_lessons
-from course_utils.tools.teach.check import Limits, check_notebook
+from course_utils.tools.teach import supervise
+from course_utils.tools.teach.check import Limits, Result, check_notebook
 from course_utils.tools.teach.grade import grade_submissions
 from course_utils.tools.teach.grades import write_feedback, write_grades, write_totals
+from course_utils.tools.teach.limits import MachineFailure
 from course_utils.tools.teach.submissions import find_submissions
-from tests.tools.teach.conftest import GOOD, LESSON, STUBS, hand_in, make_notebook
+from course_utils.tools.teach.supervise import Supervisor
+from tests.tools.teach.conftest import GOOD, IMPORT, LESSON, STUBS, hand_in, make_notebook
 
 LIMITS = Limits(time_s=20, memory_gib=3)
 
@@ -58,7 +63,7 @@ def test_a_bad_notebook_is_reported_and_stops_no_other(submitted, grade, tmp_pat
     rows = read_table(tmp_path / "grades.csv")
     what = {(row["student"], row["exercise"]): row["what_happened"] for row in rows}
     assert what["ann", "double"] == "passed"
-    assert what["bob", "double"] == "It stopped: NotImplementedError."
+    assert what["bob", "double"] == "double is not written yet."
     assert what["cem", "triple"].startswith("cem/01_numbers.ipynb is not a notebook")
     assert str(tmp_path) not in (tmp_path / "grades.csv").read_text("utf-8")  # students read it
 
@@ -191,3 +196,120 @@ def test_notebooks_of_older_formats_are_graded(submitted, grade):
     assert GOOD["double"] in {cell.source for cell in nbformat.read(path, as_version=4).cells}
     [entry] = grade(check_notebook)
     assert entry.points == 3
+
+
+MACHINE = {
+    "no kernel": MachineFailure("no kernel starts here"),
+    "no room": MachineFailure("[Errno 28] No space left on device"),
+    "imports": MachineFailure("the imports of the lesson do not run here: too slow"),
+}
+
+
+@pytest.mark.parametrize("failure", MACHINE.values(), ids=MACHINE)
+def test_where_the_machine_fails_there_are_no_points_not_even_zero(
+    submitted, grade, tmp_path, failure
+):
+    hand_in(submitted, "ann/01_numbers.ipynb")
+
+    def fail(notebook, lesson, limits):
+        raise failure
+
+    graded = grade(fail)
+    write_grades(graded, tmp_path / "grades.csv")
+    write_totals(graded, tmp_path / "totals.csv")
+    write_feedback(graded, "ann", tmp_path / "feedback")
+    rows = read_table(tmp_path / "grades.csv")
+    assert [row["points"] for row in rows] == ["", ""]
+    assert {row["what_happened"] for row in rows} == {f"not graded: {failure}"}
+    [total] = read_table(tmp_path / "totals.csv")
+    assert (total["01_numbers"], total["points"]) == ("not graded", "not graded")
+    text = (tmp_path / "feedback" / "ann" / "feedback.txt").read_text("utf-8")
+    assert text.startswith("01_numbers: not graded")
+    assert "0 of" not in text
+    for path in tmp_path.rglob("*"):
+        if path.suffix in (".csv", ".txt"):
+            assert path.stat().st_mode & 0o077 == 0, path  # nobody else reads marks
+    assert (tmp_path / "feedback").stat().st_mode & 0o077 == 0
+
+
+def test_a_file_that_this_machine_cannot_read_is_not_graded(submitted, grade, monkeypatch):
+    path = hand_in(submitted, "ann/01_numbers.ipynb")
+
+    def refuse(self):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(type(path), "read_bytes", refuse)
+    [entry] = grade()
+    assert entry.ungraded
+    assert entry.problem == ("not graded: ann/01_numbers.ipynb cannot be read: Permission denied")
+
+
+def test_a_copy_that_was_not_graded_may_be_the_better_one(submitted, grade):
+    hand_in(submitted, "ann/01_numbers.ipynb", **STUBS)
+    hand_in(submitted, "ann/copy.ipynb")
+
+    def check(notebook, lesson, limits):
+        if any(cell.source == GOOD["double"] for cell in notebook.cells):
+            raise MachineFailure("no room")
+        return [Result.make(exercise, "wrong") for exercise in lesson.exercises]
+
+    [entry] = grade(check)
+    assert entry.ungraded
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left"), OSError(11, "x"), MemoryError()])
+def test_a_supervisor_without_room_or_processes_is_the_machines_failure(monkeypatch, error):
+    def refuse(*arguments):
+        raise error
+
+    monkeypatch.setattr(supervise, "write_package", refuse)
+    with pytest.raises(MachineFailure, match="make room for temporary files, or set TMPDIR"):
+        Supervisor(False, {})(make_notebook(), LESSON, LIMITS)
+
+
+def test_a_temporary_folder_that_is_too_small_is_said_before_anything_runs(monkeypatch):
+    monkeypatch.setattr(supervise.shutil, "disk_usage", lambda folder: SimpleNamespace(free=2**22))
+    with pytest.raises(MachineFailure, match=r"has 4 MiB left, and .* takes 16: make room"):
+        Supervisor(False, {}).require_room()
+
+
+def test_what_a_killed_supervisor_did_not_reach_is_not_graded(tmp_path):
+    (tmp_path / supervise.FOUND).write_text('{"double": ""}')
+    double, triple = supervise._read_results(tmp_path, LESSON, supervise.NOT_REACHED)
+    assert (double.graded, double.points) == (True, 1)
+    assert (triple.graded, triple.message[:10]) == (False, "not graded")
+    late = supervise._read_results(tmp_path, LESSON, supervise.TOO_LONG.format(9))[1]
+    assert late.graded
+
+
+SET = """
+import os, warnings, random
+torch = __import__("torch")
+torch.set_default_dtype(torch.float64)
+torch.set_default_device("meta")
+torch.set_grad_enabled(False)
+torch.use_deterministic_algorithms(True)
+__import__("numpy").seterr(all="raise")
+warnings.simplefilter("error")
+os.mkdir("gone"); os.chdir("gone"); os.rmdir("../gone")
+"""
+PRECISE = "import torch\nrequire(torch.tensor(double(2.0)).dtype == torch.float32, 'Not {}.')"
+
+
+def test_right_answers_beside_other_defaults_and_in_a_file_of_their_own():
+    notebook = make_notebook(double=f"%%writefile mine.py\n{GOOD['double']}")
+    cells = notebook.cells
+    cells.insert(2, nbformat.v4.new_code_cell("from mine import double"))
+    check = f"{IMPORT}\n{PRECISE}"
+    about = {"grade_id": "check_double", "grade": True, "solution": False}
+    cells.insert(3, nbformat.v4.new_code_cell("edited", metadata={"nbgrader": about}))
+    cells.insert(3, nbformat.v4.new_code_cell(SET))
+    exercises = tuple(replace(exercise, check=check) for exercise in LESSON.exercises[:1])
+    lesson = replace(LESSON, exercises=(*exercises, LESSON.exercises[1]))
+    assert [result.message for result in check_notebook(notebook, lesson, LIMITS)] == ["", ""]
+
+
+def test_a_full_disk_is_not_the_students_fault(tmp_path):
+    full = "raise OSError(28, 'No space left on device')"
+    with pytest.raises(MachineFailure, match="make room for temporary files, or set TMPDIR"):
+        check_notebook(make_notebook(double=f"{GOOD['double']}\n{full}"), LESSON, LIMITS)

@@ -12,6 +12,7 @@ import urllib.request
 
 import pytest
 
+from course_utils import environment as environment_module
 from course_utils.tools.teach import lab
 from course_utils.tools.teach.lab_identity import TokenProvider
 from tests.conftest import ROOT
@@ -53,7 +54,7 @@ def ask(address, token=""):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 def test_no_configuration_of_the_user_empties_the_token(tmp_path, monkeypatch):
-    """Case b3: the same in every file that Jupyter reads, and in the older spellings."""
+    """The same in every file that Jupyter reads, and in the older spellings."""
     for name in ("jupyter_config", "jupyter_server_config", "jupyter_lab_config"):
         (tmp_path / f"{name}.py").write_text(HOSTILE)
     (tmp_path / "jupyter_server_config.json").write_text('{"IdentityProvider": {"token": ""}}')
@@ -110,3 +111,31 @@ def test_the_layout_is_given_once_and_then_the_students(tmp_path):
     workspace.write_text("the student's")
     lab._open_contents(tmp_path / "lab")
     assert workspace.read_text() == "the student's"
+
+
+def test_a_home_that_cannot_be_written_is_replaced(tmp_path, monkeypatch):
+    (tmp_path / "home").write_text("")  # for root too: nothing can be made in a file
+    (tmp_path / "fine").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(lab.tempfile, "tempdir", str(tmp_path))
+    own = {"JUPYTER_CONFIG_DIR": str(tmp_path / "fine" / "jupyter")}
+    environment = lab.make_environment(own)
+    assert environment["JUPYTER_CONFIG_DIR"] == own["JUPYTER_CONFIG_DIR"], "it can be written"
+    for name in ("JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR", "IPYTHONDIR", "MPLCONFIGDIR"):
+        assert environment[name].startswith(str(tmp_path / "course-lab-"))
+    found = environment_module._check_home()
+    assert not found.required
+    assert f"Jupyter cannot write to {tmp_path / 'home'}" in str(found)
+
+
+def test_a_home_that_can_be_written_stays(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert not {"JUPYTER_RUNTIME_DIR", "IPYTHONDIR"} & set(lab.make_environment({}))
+    assert environment_module._check_home().ok
+
+
+def test_kernels_of_the_lab_inherit_no_cluster_and_no_backend():
+    given = {"SLURM_NTASKS": "2", "MPLBACKEND": "Agg", "PYTHONOPTIMIZE": "1", "LANG": "C"}
+    environment = lab.make_environment(given)
+    assert not {"SLURM_NTASKS", "MPLBACKEND", "PYTHONOPTIMIZE"} & set(environment)
+    assert environment["LANG"] == "C"

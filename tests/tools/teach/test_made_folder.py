@@ -2,6 +2,8 @@
 
 import json
 import os
+import shutil
+import sys
 import time
 
 import pytest
@@ -118,3 +120,28 @@ def test_the_record_names_every_file(tmp_path):
         "deep/page.html",
         "page.html",
     ]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="modes of POSIX")
+@pytest.mark.parametrize(
+    ("umask", "folders", "files"),
+    [(0o077, 0o700, 0o600), (0o022, 0o755, 0o644), (0o027, 0o750, 0o640), (0o002, 0o775, 0o664)],
+)
+def test_all_files_can_be_read_by_the_same_people(tmp_path, umask, folders, files):
+    """A copy brings the modes of its source, and what is written has those of the umask."""
+    source = tmp_path / "source"
+    (source / "open").mkdir(parents=True)
+    for name, mode in {"readme": 0o644, "open/private": 0o600, "open/script": 0o755}.items():
+        (source / name).write_text("x")
+        (source / name).chmod(mode)
+    before = os.umask(umask)
+    try:
+        with MadeFolder("thing", ".record.json", ()).replacing(tmp_path / "made") as new:
+            shutil.copytree(source, new, dirs_exist_ok=True)
+            (new / "written").write_text("x")
+    finally:
+        os.umask(before)
+    made = [tmp_path / "made", *(tmp_path / "made").rglob("*")]
+    assert {path.stat().st_mode & 0o777 for path in made if path.is_dir()} == {folders}
+    assert {path.stat().st_mode & 0o777 for path in made if path.is_file()} == {files}
+    assert len(made) == 7

@@ -177,19 +177,17 @@ def test_a_solution_without_end_is_said():
 def test_a_student_can_check_in_the_release(tmp_path):
     """In the released course, with its own package and manifest: a stub is not written yet."""
     released = release(find_lessons(), tmp_path / "student")
-    checking = released / "course_utils" / "exercises" / "checking.py"
-    text = checking.read_text(encoding="utf-8")
-    checking.write_text(text.replace("is not written yet", "waits for you, and is not written yet"))
+    commands = released / "course_utils" / "tools" / "teach" / "commands.py"
+    text = commands.read_text(encoding="utf-8")
+    commands.write_text(text.replace("– not written yet", "– waits for you"), encoding="utf-8")
     assert find_exercises(released) == find_exercises(ROOT)
     command = [sys.executable, "-m", "course_utils.tools", "check"]
     done = subprocess.run(
         [*command, "notebooks/01_baseline.ipynb"], cwd=released, capture_output=True, text=True
     )
     assert done.returncode == 1, done.stderr
-    assert "evaluate waits for you, and is not written yet." in done.stdout
-    assert re.search(r"01_baseline +0 of 4 +0 of 7", done.stdout)
-    number = len(find_exercises())
-    assert re.search(rf"all +1 of {number} lessons checked +0 of ", done.stdout)
+    assert "– waits for you: measure_change, paired_interval, evaluate" in done.stdout
+    assert re.search(rf"all +0 of {len(find_exercises())} lessons begun +0 of ", done.stdout)
 
 
 def test_the_same_source_gives_the_same_release(released, tmp_path):

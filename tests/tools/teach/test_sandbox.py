@@ -46,7 +46,19 @@ def test_python_is_found_where_links_lead():
     folders = list_python_folders()
     program = os.path.realpath(sys.executable)
     assert any(program.startswith(f"{folder}{os.sep}") for folder in folders)
-    assert {sys.prefix, os.path.realpath(sys.prefix), sys.base_prefix} <= set(folders)
+    for prefix in (sys.prefix, os.path.realpath(sys.prefix), sys.base_prefix):
+        assert os.path.join(prefix, "lib") in folders
+        assert prefix not in folders, "it may be somebody's home, or hold data"
+
+
+def test_a_python_in_somebodys_home_shares_no_more_of_it(tmp_path, monkeypatch):
+    """As after ``./configure --prefix=$HOME``."""
+    for name in ("bin", "lib", "images", ".ssh"):
+        (tmp_path / name).mkdir()
+    for name in ("prefix", "base_prefix", "exec_prefix", "base_exec_prefix"):
+        monkeypatch.setattr(sys, name, str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
+    assert set(list_python_folders()) == {str(tmp_path / "bin"), str(tmp_path / "lib")}
 
 
 def test_a_sandbox_that_does_not_start_is_explained(tmp_path, monkeypatch):
@@ -60,7 +72,7 @@ def test_a_sandbox_that_does_not_start_is_explained(tmp_path, monkeypatch):
     reason = "bwrap does not work here (bwrap: No permissions to create new namespace)"
     assert find_sandbox(None) == (False, reason)
     assert find_sandbox(False) == (False, "as you asked")
-    with pytest.raises(CourseError, match=r"No permissions .*: grade in a container, or"):
+    with pytest.raises(CourseError, match=r"no sandbox, .*No permissions .*: add --no-sandbox"):
         find_sandbox(True)
 
 
@@ -75,33 +87,62 @@ ATTEMPTS = {
 }
 
 
-def test_a_folder_inside_a_readable_one_can_be_hidden(tmp_path):
+def run_python(source, tmp_path, hidden=(), readable=()):
+    """Run Python code in the sandbox, in a folder that it may write; skips where there is none."""
     works, missing = find_sandbox(None)
     if not works:
         pytest.skip(missing)
-    (tmp_path / "course" / "notebooks" / "solution").mkdir(parents=True)
-    (tmp_path / "work").mkdir()
+    (tmp_path / "work").mkdir(exist_ok=True)
     command = make_sandbox_command(
-        [sys.executable, "-c", "import os, sys; sys.exit(len(os.listdir('../course/notebooks')))"],
-        readable=[*list_python_folders(), str(tmp_path / "course")],
+        [sys.executable, "-c", source],
+        readable=[*list_python_folders(), *readable],
         writable=str(tmp_path / "work"),
         folder=str(tmp_path / "work"),
-        hidden=[str(tmp_path / "course" / "notebooks")],
+        hidden=hidden,
     )
-    assert subprocess.run(command, timeout=120).returncode == 0
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def test_what_lies_in_a_readable_folder_can_be_hidden(tmp_path):
+    course = tmp_path / "course"
+    (course / "notebooks" / "solution").mkdir(parents=True)
+    (course / "images.tar").write_text("images")
+    missing = course / "not" / "there"
+    source = f"""
+import os
+assert os.listdir({str(course)!r}) and not os.listdir({str(course / "notebooks")!r})
+open({str(course / "images.tar")!r})
+"""
+    solution = course / "notebooks" / "solution"
+    hidden = [*map(str, [solution, solution.parent, course / "images.tar", missing, tmp_path])]
+    done = run_python(source, tmp_path, hidden, readable=[str(course)])
+    assert "PermissionError" in done.stderr, done.stderr
+
+
+FILLED = {
+    "temporary": "/tmp/x",
+    "shared memory": "/dev/shm/x",
+    "root": "/x",
+    "devices": "/dev/x",
+    "hidden folder": "{}/hidden/x",
+}
+
+
+@pytest.mark.parametrize("path", FILLED.values(), ids=FILLED)
+def test_files_in_memory_are_few(path, tmp_path):
+    """What is written there is memory that belongs to no process."""
+    (tmp_path / "hidden").mkdir()
+    source = f"""
+import os
+with open({path.format(tmp_path)!r}, "wb") as file:
+    os.posix_fallocate(file.fileno(), 0, {sandbox.IN_MEMORY_BYTES + 2**20})
+"""
+    done = run_python(source, tmp_path, [str(tmp_path / "hidden")])
+    assert "No space left" in done.stderr or "Read-only" in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("attempt", [*ATTEMPTS.values(), ""], ids=[*ATTEMPTS, "nothing"])
 def test_the_sandbox_holds(attempt, tmp_path):
-    works, missing = find_sandbox(None)
-    if not works:
-        pytest.skip(missing)
-    command = make_sandbox_command(
-        [sys.executable, "-c", f"open('mine', 'w')\n{attempt}"],
-        readable=list_python_folders(),
-        writable=str(tmp_path),
-        folder=str(tmp_path),
-    )
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert (tmp_path / "mine").exists()  # it may write where it was told
+    done = run_python(f"open('mine', 'w')\n{attempt}", tmp_path)
+    assert (tmp_path / "work" / "mine").exists()  # it may write where it was told
     assert (done.returncode == 0) == (not attempt), done.stderr

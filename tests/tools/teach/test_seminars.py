@@ -3,6 +3,7 @@
 import json
 import math
 
+import nbformat
 import pytest
 
 from course_utils.errors import CourseError
@@ -11,12 +12,13 @@ from course_utils.tools.run.runner import run_lessons
 from course_utils.tools.teach.seminars import (
     Section,
     choose_sections,
+    find_left_out,
     format_plan,
     read_cell_times,
     split_sections,
 )
 from course_utils.tools.teach.slides import make_slides
-from tests.cards import write_toy_lesson
+from tests.cards import ABOUT, write_toy_lesson
 
 LESSONS = [lesson for lesson in find_lessons() if lesson.name[:2] not in ("00", "90")]
 
@@ -56,6 +58,8 @@ def test_every_cell_is_in_one_section(lesson):
         chosen = choose_sections(sections, minutes)
         assert sum(section.minutes for section in chosen) <= 0.85 * minutes
         assert {"Question", "Idea", "Verdict"} <= {section.title for section in chosen}
+        headline = [section.is_headline for section in chosen if section.title == "Experiment"]
+        assert any(headline), "the room sees a verdict that nobody saw measured"
     times = {section.title: section.talk_min for section in sections}
     assert times["Question"] >= 2, "everybody makes a prediction"
     assert times["Set-up"] == 0.5
@@ -80,7 +84,6 @@ def test_a_plan_names_slides_and_skips_what_takes_no_time():
 
 @pytest.mark.parametrize("time_s", ["x", None, math.nan, math.inf, -1])
 def test_damaged_times_are_said(school, time_s):
-    """Cases d21 and d22."""
     school.write("01_one", "1")
     run_lessons(school.lessons, school.plan(), school.console, execute=school.execute)
     path = school.build / "smoke" / "course.json"
@@ -126,3 +129,49 @@ def test_a_recipe_is_a_section_whose_code_is_not_read_out(tmp_path):
 def test_a_recipe_is_shown_before_the_exercises():
     sections = [Section(title, i, i, 5) for i, title in enumerate(("★", "Recipe", "Set-up"))]
     assert choose_sections(sections, 6) == [sections[1]]
+
+
+def make_lesson(*sources, headline=()):
+    notebook = nbformat.v4.new_notebook()
+    notebook.metadata["course"] = {"headline": list(headline)}
+    for source in sources:
+        if source.startswith("#"):
+            notebook.cells.append(nbformat.v4.new_markdown_cell(source))
+            continue
+        cell = nbformat.v4.new_code_cell(source)
+        cell.outputs = [nbformat.v4.new_output("display_data", {"image/png": "AAAA"})]
+        notebook.cells.append(cell)
+    return notebook
+
+
+@pytest.mark.parametrize(
+    ("headline", "part"),
+    [
+        ({"comparison": "rare"}, "Second"),
+        ({"claim": "not found in any cell"}, "First"),
+        ({"comparison": "common"}, "First"),
+    ],
+)
+def test_the_headline_is_planned_before_all_but_the_question(headline, part):
+    sources = ["# T", "## Question", "## Experiment\n\n### First", "compare('common')"]
+    sources += ["### Second", "compare('rare')", "## Verdict\n\n### Not a part"]
+    notebook = make_lesson(*sources, headline=[headline])
+    sections = split_sections(notebook, [0.0] * len(sources))
+    names = ["Title", "Question", "Experiment: First", "Experiment: Second", "Verdict"]
+    assert [section.name for section in sections] == names
+    assert [section.part for section in sections if section.is_headline] == [part]
+    for section in sections:
+        section.talk_min = 2
+    chosen = [section.name for section in choose_sections(sections, 7.5)]
+    assert chosen == ["Title", "Question", f"Experiment: {part}"]
+
+
+def test_a_part_that_is_left_out_is_no_whole_section(tmp_path):
+    words = "word " * 2000
+    sources = ["# T", "## Experiment\n\n### First", "draw()", f"### Second\n\n{words}"]
+    path = tmp_path / "50_toy.ipynb"
+    notebook = make_lesson(*sources)
+    notebook.metadata["course"] = dict(ABOUT, budget_s=1)
+    nbformat.write(notebook, path)
+    [lesson] = find_lessons(tmp_path)
+    assert find_left_out(lesson, [0.0] * 4, 10) == ["parts of Experiment"]

@@ -164,7 +164,6 @@ def hostile(tmp_path_factory):
 
 @pytest.mark.parametrize("page", ["index", "claims"])
 def test_texts_of_lessons_are_shown_and_do_nothing(hostile, page):
-    """Cases o01 and V31."""
     text = (hostile / f"{page}.html").read_text(encoding="utf-8")
     article = text[text.index("<article") : text.index("</article>")]
     found = Page(article)
@@ -280,3 +279,14 @@ def test_the_site_of_the_course_has_all_its_cards(site, pages):
     assert (site / "cards.html").exists() == bool(names)
     for name in names:
         assert name in pages["cards.html"].anchors
+
+
+def test_every_figure_has_an_alternative_text_and_lessons_their_titles(site):
+    figures = []
+    for lesson in LESSONS:
+        page = (site / f"{lesson.name}.html").read_text(encoding="utf-8")
+        figures += re.findall(r'<img alt="([^"]*)"[^>]*src="_images', page)
+    assert len(figures) > 100
+    assert [text for text in figures if len(text) < 8 or "_images/" in text] == []
+    index = (site / "index.html").read_text(encoding="utf-8")
+    assert ">00 start here<" not in index

@@ -45,7 +45,7 @@ def test_split_shrinks_both_parts_when_there_are_too_few_images():
 
 
 def test_split_refuses_to_lose_a_class():
-    with pytest.raises(CourseError, match="leave a class out"):
+    with pytest.raises(CourseError, match="validation images leave out 1: give each class"):
         split_stratified(np.array([0] * 50 + [1]), 30, 10)
 
 
@@ -93,6 +93,14 @@ def test_last_batch_is_dropped_but_a_small_data_set_is_not(tiny_data):
     assert len(small.train_loader(0)) == 1
 
 
+def test_a_batch_has_no_more_images_than_there_are(tiny_config, tiny_data):
+    """Half of it is a batch for each of two processes."""
+    assert tiny_data.batch_size == tiny_config.batch_size
+    assert load_data(tiny_config.replace(batch_size=1000)).batch_size == 96
+    wide = dataclasses.replace(tiny_data, batch_size=64)
+    assert [wide.take_train(count).batch_size for count in (40, 64, 96)] == [40, 64, 64]
+
+
 # --- CIFAR-10
 
 
@@ -123,14 +131,14 @@ def test_fewer_training_images_are_a_part_of_all_in_proportion(tiny_data):
     assert counts.max() - counts.min() <= 2
     assert few.val is tiny_data.val
     for count in (3, 0, -10):
-        with pytest.raises(CourseError, match="training images leave a class out of 10"):
+        with pytest.raises(CourseError, match="training images leave out arrow, cr"):
             tiny_data.take_train(count)
 
 
 def test_a_class_that_comes_last_is_missed(tiny_data):
     order = np.argsort(tiny_data.train.targets)
     by_class = Images(tiny_data.train.images[order], tiny_data.train.targets[order])
-    with pytest.raises(CourseError, match="60 training images leave a class out"):
+    with pytest.raises(CourseError, match="60 training images leave out square, star, tri"):
         dataclasses.replace(tiny_data, train=by_class).take_train(60)
 
 

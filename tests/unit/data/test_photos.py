@@ -15,8 +15,6 @@ from course_utils.data.image_data import load_data
 from course_utils.data.photos import DESCRIPTION, PHOTOS, describe_photos, open_photos
 from course_utils.data.shuffle_tiles import shuffle_tiles
 from course_utils.errors import CourseError
-from course_utils.files import ROOT
-from course_utils.results import RESULTS, read_file
 from course_utils.tools.make_photos import mean_squared_error, psnr_db
 from tests.conftest import CIFAR_ARCHIVE
 
@@ -62,26 +60,6 @@ def test_all_files_are_named_and_small():
     assert set(files) == {f"{name}.jpg" for name in about["sheets"]} | {DESCRIPTION}
     assert sum(files.values()) <= 6 * 2**20
     assert all(files[f"{name}.jpg"] == sheet["bytes"] for name, sheet in about["sheets"].items())
-
-
-def test_the_readme_states_what_the_description_says():
-    text = (ROOT / "data" / "README.md").read_text(encoding="utf-8")
-    about = describe_photos()
-    for split, value in about["psnr_db"].items():
-        assert f"{value} dB" in text, split
-    assert f"seed {about['seed']}" in text
-
-
-def test_the_readme_states_what_the_benchmark_measured():
-    text = (ROOT / "data" / "README.md").read_text(encoding="utf-8")
-    found = read_file(RESULTS / "photos_format_2cores.json")
-    low, high = found["interval_points"]
-    assert low < 0 < high, "trainings differ by the format: say so in the README"
-    assert f"is {found['difference_points']:+.2f} points" in text
-    assert f"a 95 % interval of {low:+.2f} to {high:+.2f}" in text
-    places = {"files": "the pixels of the archive", "sheets": "those of the sheets"}
-    for variant, place in places.items():
-        assert f"{np.mean(found['accuracy'][variant]):.1f} % on {place}" in text
 
 
 def test_pick_returns_the_images_in_the_order_asked_for(photographs):

@@ -2,7 +2,12 @@
 
 import pytest
 import torch
-from lightning.pytorch.callbacks import EMAWeightAveraging, WeightAveraging
+from lightning.pytorch.callbacks import (
+    Callback,
+    EMAWeightAveraging,
+    StochasticWeightAveraging,
+    WeightAveraging,
+)
 from torch.nn.utils import parameters_to_vector
 
 from course_utils.errors import CourseError
@@ -62,6 +67,53 @@ def test_an_average_that_never_begins_is_said_in_one_sentence(train, steps):
     never = EMAWeightAveraging(update_starting_at_step=steps)
     with pytest.raises(CourseError, match="averaging never began: the training has 18 steps in 3"):
         train(never)
+
+
+class NoTraining(Callback):
+    """Fails if a batch is trained."""
+
+    def on_train_batch_start(self, *arguments):
+        raise AssertionError("a batch was trained")
+
+
+@pytest.mark.parametrize(
+    ("averaging", "message"),
+    [
+        (EMAWeightAveraging(update_starting_at_step=18), "never began"),
+        (EMAWeightAveraging(update_every_n_steps=0), "never began"),
+        (FromEpoch(3), "never began"),
+        (
+            StochasticWeightAveraging(1e-3, swa_epoch_start=5),
+            "begins in epoch 5 of 3: set swa_epoch_start to 3 or less",
+        ),
+    ],
+    ids=["step", "frequency", "own", "SWA"],
+)
+def test_an_average_that_would_never_begin_is_said_before_training(train, averaging, message):
+    with pytest.raises(CourseError, match=message):
+        train([averaging, NoTraining()])
+
+
+def test_swa_returns_an_average_if_it_comes_to_its_end(train):
+    plain = train([])
+    swa = train(StochasticWeightAveraging(0.01, swa_epoch_start=3, annealing_epochs=1))
+    assert not torch.equal(weights(swa), weights(plain))
+    assert len(swa.history) == 4  # one more for BatchNorm
+
+
+class StopAfterOneEpoch(Callback):
+    def on_train_epoch_end(self, trainer, pl_module):
+        trainer.should_stop = True
+
+
+@pytest.mark.parametrize("cut", [{"max_steps": 12}, {"max_steps": 10}, {}], ids=str)
+def test_swa_that_is_cut_short_is_said(tiny_config, tiny_data, cut):
+    """Lightning would return the last weights, or an average with old BatchNorm statistics."""
+    averaging = [StochasticWeightAveraging(1e-3, swa_epoch_start=1)]
+    stopping = [] if cut else [StopAfterOneEpoch()]
+    trainer = {"callbacks": averaging + stopping} | cut
+    with pytest.raises(CourseError, match="ended before StochasticWeightAveraging did"):
+        fit(tiny_config.replace(epochs=2), tiny_data, trainer=trainer)
 
 
 def test_a_callback_that_was_used_before_is_noticed(train, tiny_config, tiny_data):

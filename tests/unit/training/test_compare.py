@@ -79,8 +79,29 @@ def test_another_baseline():
         comparison.against("d")
 
 
+@pytest.mark.parametrize(
+    ("metric", "margin", "expected"),
+    [
+        ("val_accuracy", None, "equivalent (±1 point)"),
+        ("val_accuracy", 0.02, "equivalent (±2 points)"),
+        ("val_accuracy", 0.005, "equivalent (±0.5 points)"),
+        ("val_loss", 0.005, "equivalent (±0.02 nats)"),
+        ("val_calibration_error", None, "equivalent (±1 point)"),
+    ],
+)
+def test_equivalent_names_its_margin_wherever_it_is_shown(metric, margin, expected):
+    comparison = make_comparison(baseline=[0.5, 0.6, 0.7], other=[0.5, 0.6, 0.7])
+    comparison = dataclasses.replace(comparison, margin=margin)
+    assert comparison.verdict("other", metric).endswith(f": {expected}.")
+    assert comparison.show(metric).loc["other", "verdict"] == expected
+    assert any(text.endswith(f": {expected}") for text in comparison.summarize("other"))
+    assert comparison.judge("other", metric) == "equivalent"
+
+
 def test_verdict_of_one_seed_says_so():
     comparison = make_comparison(baseline=[0.5], other=[0.9])
+    assert "(one seed: no interval) points: inconclusive" in comparison.summarize("other").iloc[0]
+    assert "inf" not in comparison.show().to_string() + comparison.summarize("other").to_string()
     assert "(1 paired seed, no interval): inconclusive." in comparison.verdict("other")
     assert np.isnan(comparison.noise_floor())
 
@@ -118,9 +139,10 @@ def test_compare_refuses_nothing_and_twice(tiny_config, tiny_data, arms, seeds):
         ({"batch_transfrom": None}, "'third': fit has no option 'batch_transfrom': did you mean"),
         ({"seed": 3}, "'third': fit has no option 'seed'"),
         ({"trainer": {"max_epoch": 3}}, "no argument 'max_epoch': did you mean 'max_epochs'"),
+        ({"trainer": {"max_epochs": 0}}, "'third': max_epochs=0 trains nothing"),
     ],
 )
-def test_a_misspelt_option_of_the_last_variant_is_found_before_any_training(
+def test_a_wrong_option_of_the_last_variant_is_found_before_any_training(
     tiny_config, tiny_data, options, message
 ):
     with pytest.raises(CourseError, match=message):
@@ -189,8 +211,8 @@ class RunsAtOnce(Executor):
 
 
 def test_a_training_that_fails_in_an_executor_is_reported(tiny_config, tiny_data):
-    arms = {"baseline": {}, "nothing": {"trainer": {"max_epochs": 0}}}
-    with pytest.raises(CourseError, match="no epoch was trained"):
+    arms = {"baseline": {}, "nothing": {"make_loader": lambda data, seed: []}}
+    with pytest.raises(CourseError, match="make_loader returned no batch"):
         compare(tiny_config, tiny_data, arms, executor=RunsAtOnce())
 
 
@@ -220,4 +242,4 @@ def test_summary_gives_every_metric_with_interval_and_verdict():
     assert list(summary.index) == ["accuracy", "validation loss", "calibration error"]
     assert summary["accuracy"] == "+10.00 (+7.52 to +12.48) points: helps"
     assert summary["validation loss"].endswith("nats: helps")  # it falls by as much
-    assert summary["calibration error"] == "+0.00 (+0.00 to +0.00) points: equivalent"
+    assert summary["calibration error"] == "+0.00 (+0.00 to +0.00) points: equivalent (±1 point)"

@@ -1,7 +1,9 @@
 import json
 import os
+import signal
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -47,7 +49,7 @@ def test_run_reports_everything(run, tiny_config):
 
 
 def test_a_run_says_what_was_trained(run, tiny_config, tiny_data):
-    """A4: data by name and size, config, and every filled seam by a name one can read."""
+    """Data by name and size, config, and every filled seam by a name one can read."""
     settings = run[0].settings
     assert settings["data"]["name"] == "shapes"
     assert (settings["data"]["train"], settings["data"]["val"]) == (96, 40)
@@ -76,7 +78,7 @@ def test_a_run_says_what_was_trained(run, tiny_config, tiny_data):
 
 
 def test_runs_are_appended_and_none_is_overwritten(run, tiny_config, tiny_data):
-    """A5: two runs of one name are two records."""
+    """Two runs of one name are two records."""
     run, folder = run
     [row] = read_records(folder, "run")
     assert row["metrics"] == run.metrics
@@ -185,8 +187,8 @@ def test_a_training_cut_short_by_max_steps_is_timed_and_logged(tiny_config, tiny
 
 
 def test_nothing_trained_is_said_in_one_sentence(tiny_config, tiny_data):
-    with pytest.raises(CourseError, match="no epoch was trained in this process"):
-        fit(tiny_config, tiny_data, trainer={"max_epochs": 0})
+    with pytest.raises(CourseError, match="no epoch was trained: give the trainer the time"):
+        fit(tiny_config, tiny_data, trainer={"max_time": timedelta(0)})
 
 
 def make_callbacks():
@@ -198,7 +200,7 @@ def make_callbacks():
 
 @pytest.mark.parametrize("name", make_callbacks())
 def test_callbacks_are_fresh_for_every_seed(name, tiny_config, tiny_data):
-    """A1: their state does not leak from one training into the next."""
+    """Their state does not leak from one training into the next."""
     config = tiny_config.replace(epochs=3, num_seeds=2)
     shared = {"trainer": {"callbacks": [make_callbacks()[name]]}}
     found = compare(config, tiny_data, {"baseline": shared})
@@ -260,7 +262,55 @@ def test_the_end_of_each_epoch_is_timed(tiny_config, tiny_data):
     assert run.seconds_to(1.1) == float("inf")
 
 
+@pytest.mark.parametrize(
+    ("epochs", "trainer", "validated"),
+    [
+        (3, {"check_val_every_n_epoch": 2}, [False, True, True]),
+        (2, {"check_val_every_n_epoch": 5}, [False, True]),
+        (1, {"max_steps": 3}, [True]),
+        # in the middle of an epoch: those are not the weights of its end
+        (2, {"check_val_every_n_epoch": None, "val_check_interval": 4}, [False, True]),
+    ],
+    ids=["every second", "too rarely", "cut short", "within an epoch"],
+)
+def test_the_trained_weights_are_validated_and_no_epoch_shows_those_of_another(
+    tiny_config, tiny_data, epochs, trainer, validated
+):
+    config = tiny_config.replace(epochs=epochs)
+    run = fit(config, tiny_data, trainer=trainer)
+    assert ["val_accuracy" in row for row in run.history] == validated
+    plain = fit(config, tiny_data, trainer={"max_steps": trainer.get("max_steps", -1)})
+    assert run.metrics == run.history[-1] == plain.history[-1]
+    assert len(run.curve) == sum(validated)
+    assert run.seconds_to(run.metrics["val_accuracy"]) <= run.time_s
+
+
 def test_seconds_to_an_accuracy_are_those_of_the_first_epoch_that_has_it():
     curve = [(1.5, 0.4), (3.0, 0.7), (4.5, 0.6), (6.0, 0.8)]
     assert [seconds_to(goal, curve) for goal in (0.3, 0.7, 0.75)] == [1.5, 3.0, 6.0]
     assert seconds_to(0.9, curve) == seconds_to(0.1, []) == float("inf")
+
+
+class _Stop(L.Callback):
+    """Somebody presses the stop button in the second epoch."""
+
+    def on_train_epoch_start(self, trainer, pl_module):
+        if trainer.current_epoch == 1:
+            raise KeyboardInterrupt
+
+
+def test_an_interruption_stays_one_and_the_next_one_is_heeded(tiny_config, tiny_data):
+    heeded = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt, match=r"stopped in epoch 2; .* records\.jsonl"):
+        fit(tiny_config.replace(epochs=3), tiny_data, trainer={"callbacks": [_Stop()]})
+    assert signal.getsignal(signal.SIGINT) is heeded
+
+
+class _Exit(L.Callback):
+    def on_train_start(self, trainer, pl_module):
+        raise SystemExit(3)
+
+
+def test_an_exit_of_the_persons_own_stays_an_exit(tiny_config, tiny_data):
+    with pytest.raises(SystemExit, match="3"):
+        fit(tiny_config, tiny_data, trainer={"callbacks": [_Exit()]})

@@ -87,7 +87,7 @@ class CallsTwice(torch.optim.SGD):
 
 
 def test_an_optimizer_that_calls_its_closure_twice_sees_one_mixed_batch(model, batches):
-    """A2: the batch seam acts once per batch, not once per forward pass."""
+    """The batch seam acts once per batch, not once per forward pass."""
     mixed, used = [], []
 
     def mix(images, targets):
@@ -113,7 +113,7 @@ def test_an_optimizer_that_calls_its_closure_twice_sees_one_mixed_batch(model, b
 
 
 def test_epoch_metrics_count_each_image_once_whatever_the_optimizer_does(model, batches):
-    """A2: with a learning rate of 0, both optimizers see the same losses."""
+    """With a learning rate of 0, both optimizers see the same losses."""
     _, once = train(model, batches, make_optimizer=partial(torch.optim.SGD, lr=0.0))
     lit, twice = train(model, batches, make_optimizer=partial(CallsTwice, lr=0.0))
     assert lit._images == sum(len(targets) for _, targets in batches)
@@ -296,7 +296,7 @@ def test_metrics_are_those_of_all_processes(tmp_path):
 
 
 def test_the_optimizer_gets_the_trained_parameters_with_their_names(model, batches):
-    """A3: as `named_parameters` gives them, without those that are frozen."""
+    """As `named_parameters` gives them, without those that are frozen."""
     model[1].requires_grad_(False)
     seen = []
 

@@ -36,6 +36,14 @@ def test_outputs_come_apart_in_the_order_of_ranks(write, capsys):
     assert not count_left(job)
 
 
+def test_ranks_do_not_inherit_another_job(write, monkeypatch):
+    for name, value in {"SLURM_NTASKS": "4", "PYTHONOPTIMIZE": "1", "PYTHONSAFEPATH": "1"}.items():
+        monkeypatch.setenv(name, value)
+    write("", "beside.py")
+    job = write("import beside; print(os.environ.get('SLURM_NTASKS'), sys.flags.optimize)")
+    assert torchrun(job, processes=1).outputs == ("None 0\n",)
+
+
 def test_two_agents_make_one_job(write):
     ranks = torchrun(write("print(rank, os.environ['WORLD_SIZE'])"), processes=1, nodes=2)
     assert sorted(ranks.outputs) == ["0 2\n", "1 2\n"]
