@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Column, Table
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
-from course_utils.tools.console import accept_any_console, make_printable
+from course_utils.tools.console import accept_any_console, make_console, make_printable
 from course_utils.tools.options import check_minutes, find_images, parse_folder, parse_word
 from course_utils.tools.race import command as race
 from course_utils.tools.run.lessons import (
     MEAN_BUDGET_S,
+    NOTEBOOKS,
     find_lessons,
     select_lessons,
 )
@@ -32,7 +33,7 @@ if TYPE_CHECKING:  # these imports take seconds, so each command makes its own
     from course_utils.tools.run.record import CourseResult
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-console = Console(highlight=False)
+console = make_console()
 Profile = Annotated[str, typer.Option(help="smoke, quick or full")]
 Dataset = Annotated[
     str | None,
@@ -43,6 +44,7 @@ Build = Annotated[
     Path, typer.Option(help="folder for all that is made", parser=parse_folder, metavar="FOLDER")
 ]
 DEFAULT_BUILD = ROOT / "build"
+LISTED = "{:<27}{:<15}{:>8}{:>11}{:>9}{:>10}"  # a lesson in 80 columns, its question below
 DEVELOPERS = "COURSE_TRACEBACK"  # set: errors of the system come with their traceback
 FULL = (errno.ENOSPC, errno.EDQUOT)
 REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -76,14 +78,12 @@ def list_lessons(
     if stale:
         _list_stale(lessons)
         return
-    names = Column("lesson", no_wrap=True)
-    columns = ("question", "seam", "minutes", "budget (s)", "took (s)", "held (MB)")
-    table = Table(names, *columns, box=None)
+    print(LISTED.format("lesson", "seam", "minutes", "budget (s)", "took (s)", "held (MB)"))
     for x in lessons:
         took = "–" if x.time_s is None else f"{x.time_s:.0f}"
         held = "–" if x.peak_mb is None else str(x.peak_mb)
-        table.add_row(x.name, x.question, x.seam, str(x.minutes), str(x.budget_s), took, held)
-    console.print(table)
+        print(LISTED.format(x.name, x.seam, x.minutes, x.budget_s, took, held))
+        console.print(Padding(Text(x.question, style="dim"), (0, 0, 0, 4)))
 
 
 def _list_stale(lessons: list["Lesson"]) -> None:
@@ -129,6 +129,7 @@ def _check_run_options(plan: "Plan", store: bool, by_key: bool, results_name: st
         CourseError: with the option at fault.
     """
     from course_utils.results import RESULTS
+    from course_utils.tools.run.probe import check_writable
     from course_utils.tools.run.save_results import check_name
 
     asked = (plan.config.profile, plan.config.first_seed)
@@ -143,8 +144,11 @@ def _check_run_options(plan: "Plan", store: bool, by_key: bool, results_name: st
             "--stale and --since compare with stored outputs, which are of the quick profile, on "
             "its data set and from seed 0: add --profile quick, without other settings"
         )
+    if store:
+        check_writable(NOTEBOOKS, "allow it, or run without --store")
     if results_name is not None:
         check_name(results_name, RESULTS)
+        check_writable(RESULTS, "allow it, or run without --save-results")
         if plan.parameters:
             raise CourseError("--save-results keeps what lessons do as they are: run without -p")
 
@@ -154,9 +158,8 @@ def _print_outcome(course: "CourseResult") -> None:
 
     table = Table("lesson", "status", "time (s)", "where and why", box=None)
     for result in course.lessons:
-        colour = STATUS_COLOURS[result.status]
-        status = f"[{colour}]{describe_status(result)}[/]"
-        reason = escape(make_printable(result.reason)) if result.status == "failed" else ""
+        status = Text(describe_status(result), style=STATUS_COLOURS[result.status])
+        reason = make_printable(result.reason) if result.status == "failed" else ""
         table.add_row(result.name, status, f"{result.time_s:.0f}", reason)
     console.print(table)
 
@@ -288,7 +291,7 @@ def report(
     console.print(f"report: {page}", soft_wrap=True)
 
 
-@app.command()
+@app.command(hidden=commands.RELEASED)
 def sync() -> None:
     """Write README's tables, and each lesson's links to its neighbours, from the lessons."""
     from course_utils.tools.report.sync import sync_course
@@ -300,7 +303,7 @@ def sync() -> None:
         console.print("README and lessons are as they should be")
 
 
-@app.command("pretrain")
+@app.command("pretrain", hidden=commands.RELEASED)
 def pretrain_backbone(
     images: Annotated[Path, typer.Option(help="folder with Tiny ImageNet (train/, val/)")],
     seed: Annotated[
@@ -324,6 +327,31 @@ def pretrain_backbone(
 
 app.add_typer(commands.app)
 app.add_typer(race.app)
+
+
+@app.command()
+def measure(
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
+    minutes: Annotated[float, typer.Option(help="start no row later than this")] = 5.0,
+    force: Annotated[bool, typer.Option(help="measure all rows anew")] = False,
+) -> None:
+    """What a training step, a loader and an optimizer take on this machine's device."""
+    from course_utils.results import RESULTS
+    from course_utils.tools.measure.command import find_device
+    from course_utils.tools.measure.command import measure as measure_rows
+    from course_utils.tools.run.probe import check_writable
+
+    check_minutes("--minutes", minutes)
+    check_writable(RESULTS, "allow it")
+    path, rows, left = measure_rows(find_device(device), RESULTS, minutes, force)
+    for row in rows:
+        values = {name: row[name] for name in row if name not in ("table", "settings", "commit")}
+        named = ", ".join(map(str, row["settings"].values()))
+        said = ", ".join(f"{name} {value}" for name, value in values.items())
+        console.print(f"{row['table']}: {named}: {said}", soft_wrap=True, markup=False)
+    console.print(f"kept in {path}", soft_wrap=True, markup=False)
+    if left:
+        console.print(f"{left} rows are left: run `course measure` again", style="yellow")
 
 
 def _describe(error: OSError) -> str:
