@@ -110,6 +110,7 @@ class PeakBytes(TorchDispatchMode):
 def reset_peak_memory(device: torch.device) -> None:
     """Let the allocator's peak of a CUDA device begin anew; nothing to do on others."""
     if device.type == "cuda":
+        torch.cuda.init()  # the next line does not, and fails as the process's first use of CUDA
         torch.cuda.reset_peak_memory_stats(device)
 
 
