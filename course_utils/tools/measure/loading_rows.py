@@ -25,6 +25,8 @@ from course_utils.tools.measure.scale import Scale
 
 __all__ = ["list_loading_rows"]
 
+Decode = Callable[[list[np.ndarray], torch.device], Callable[[], object]]
+
 
 @cache
 def _make_codes(width: int, height: int, count: int) -> list[np.ndarray]:
@@ -85,7 +87,7 @@ def _measure_loader(scale: Scale, workers: int, pinned: bool, device: torch.devi
         persistent_workers=workers > 0,
         worker_init_fn=_limit_threads,
     )
-    network = scale.make_convolutional().to(device, memory_format=torch.channels_last)
+    network = scale.make_convolutional().to(device).to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(network.parameters(), lr=1e-3)
     waited, seen, batches, start = 0.0, 0, 0, time.perf_counter()
     while time.perf_counter() < start + scale.loader_seconds or batches < 4:
@@ -102,9 +104,9 @@ def _measure_loader(scale: Scale, workers: int, pinned: bool, device: torch.devi
             with torch.autocast(device.type, torch.bfloat16):
                 images = (images / 255).contiguous(memory_format=torch.channels_last)
                 loss = F.cross_entropy(network(images), targets)
+            optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            optimizer.zero_grad()
             synchronize(device)
             asked = time.perf_counter()
             if asked > start + scale.loader_seconds and batches >= 4:
@@ -145,7 +147,7 @@ def _decode_by_dali(
     @pipeline_def(
         batch_size=len(codes),
         num_threads=os.cpu_count() or 1,
-        device_id=device.index or 0 if where == "mixed" else None,
+        device_id=device.index or 0 if where == "mixed" else None,  # type: ignore[arg-type]
     )
     def decode():
         return fn.decoders.image(fn.external_source(lambda: codes, batch=True), device=where)
@@ -157,7 +159,7 @@ def _decode_by_dali(
 
 def _measure_decoder(
     scale: Scale,
-    decode: Callable[[list[np.ndarray], torch.device], Callable[[], object]],
+    decode: Decode,
     device: torch.device,
 ) -> Values:
     codes = _make_codes(*scale.photo_size, scale.photos)
@@ -173,7 +175,7 @@ def list_loading_rows(scale: Scale) -> list[Row]:
         Row("copies", {"memory": name}, partial(_measure_copy, scale, name == "pinned"))
         for name in ("pageable", "pinned")
     ]
-    decoders = {
+    decoders: dict[str, Decode] = {
         "OpenCV, one thread": _decode_by_opencv,
         "torchvision on the GPU (nvJPEG)": _decode_by_nvjpeg,
         "DALI, all cores": partial(_decode_by_dali, "cpu"),

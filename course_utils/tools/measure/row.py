@@ -1,6 +1,6 @@
 """A row of a table that ``course measure`` makes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -22,5 +22,5 @@ class Row:
     """
 
     table: str
-    settings: dict[str, str | int | bool]
+    settings: Mapping[str, str | int | bool]
     measure: Callable[[torch.device], Values]

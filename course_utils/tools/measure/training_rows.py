@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -47,7 +48,8 @@ def _fp32_precision(device: torch.device, products: str, convolutions: str) -> I
             raise Impossible("only NVIDIA GPUs have TF32")
         yield
         return
-    matmul, conv = torch.backends.cuda.matmul, torch.backends.cudnn.conv
+    matmul = torch.backends.cuda.matmul
+    conv = torch.backends.cudnn.conv  # type: ignore[attr-defined]
     before = matmul.fp32_precision, conv.fp32_precision
     if (products, convolutions) != ("ieee", "tf32"):  # which is PyTorch's default
         matmul.fp32_precision, conv.fp32_precision = products, convolutions
@@ -109,11 +111,11 @@ def _measure_format(
 ) -> Values:
     dtype, products, convolutions = FORMATS[name]
     layout = torch.channels_last if channels_last else torch.contiguous_format
-    network = make_network().to(device, memory_format=layout)
+    network = make_network().to(device).to(memory_format=layout)
     images, targets = scale.make_batch(device)
     if compiled:
         torch.compiler.reset()
-        network = torch.compile(network)
+        network.compile()
     with _fp32_precision(device, products, convolutions):
         step = _make_step(network, images.to(memory_format=layout), targets, dtype)
 
@@ -126,7 +128,7 @@ def _measure_format(
 
 
 def _measure_accumulation(scale: Scale, micro_batch: int, device: torch.device) -> Values:
-    network = scale.make_convolutional().to(device, memory_format=torch.channels_last)
+    network = scale.make_convolutional().to(device).to(memory_format=torch.channels_last)
     images, targets = scale.make_batch(device, scale.accumulated)
     images = images.to(memory_format=torch.channels_last)
     step = _make_step(network, images, targets, torch.bfloat16, micro_batch)
@@ -139,7 +141,7 @@ def _save_products(context, operation, *args, **kwargs) -> CheckpointPolicy:
 
 
 class _Checkpointed(nn.Module):
-    """A block whose activations are computed again in the backward pass."""
+    """A block whose activations are recomputed in the backward pass."""
 
     def __init__(self, block: nn.Module, selective: bool):
         super().__init__()
@@ -156,10 +158,9 @@ class _Checkpointed(nn.Module):
 def _measure_checkpointing(scale: Scale, what: str, device: torch.device) -> Values:
     network = scale.make_transformer()
     if what != "nothing":
-        blocks = network.encoder.layers
-        network.encoder.layers = nn.Sequential(
-            *(_Checkpointed(block, selective=what != "blocks") for block in blocks)
-        )
+        encoder: Any = network.encoder
+        blocks = [_Checkpointed(block, selective=what != "blocks") for block in encoder.layers]
+        encoder.layers = nn.Sequential(*blocks)
     images, targets = scale.make_batch(device)
     step = _make_step(network.to(device), images, targets, torch.bfloat16)
     return _measure_call(step, device, len(images))
@@ -194,9 +195,7 @@ def list_training_rows(scale: Scale) -> list[Row]:
             "layout": "channels last" if channels_last else "contiguous",
             "compiled": compiled,
         }
-        measure = partial(
-            _measure_format, scale, networks[network], name, channels_last, compiled
-        )
+        measure = partial(_measure_format, scale, networks[network], name, channels_last, compiled)
         rows.append(Row("formats", settings, measure))
 
     for network in networks:
@@ -217,7 +216,10 @@ def list_training_rows(scale: Scale) -> list[Row]:
                 partial(_measure_checkpointing, scale, what),
             )
         )
-    optimizers = {"AdamW": torch.optim.AdamW, "SGD": partial(torch.optim.SGD, momentum=0.9)}
+    optimizers: dict[str, Callable[..., torch.optim.Optimizer]] = {
+        "AdamW": torch.optim.AdamW,
+        "SGD": partial(torch.optim.SGD, momentum=0.9),
+    }
     for name, optimizer in optimizers.items():
         for how in ("loop", "foreach", "fused"):
             rows.append(
