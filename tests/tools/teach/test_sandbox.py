@@ -80,7 +80,7 @@ ATTEMPTS = {
     "write the course": f"open({str(ROOT / 'README.md')!r}, 'r+')",
     "read a lesson": f"open({str(ROOT / 'notebooks' / '05_mixup.ipynb')!r})",
     "read passwords": "open('/etc/shadow')",
-    "write Python": f"open({os.path.join(sys.prefix, 'x')!r}, 'w')",
+    "write Python": f"open({os.path.join(sys.prefix, 'bin', 'x')!r}, 'w')",
     "see processes": f"import os; os.kill({os.getpid()}, 0)",
     "call a name": "import socket; socket.create_connection(('1.1.1.1', 53), 3)",
     "mount": "import subprocess; subprocess.run(['mount', '-t', 'tmpfs', 'x', '/mnt'], check=True)",
