@@ -190,3 +190,28 @@ def test_a_recipe_of_lesson_91_lies_where_the_file_browser_makes_it():
     recipes = re.findall(r"course race (?:lesson_12 )?(\S+\.py)", read_cells("91")["race"])
     assert len(recipes) == 3
     assert {name.rpartition("/")[0] for name in recipes} == {NOTEBOOKS.name}
+
+
+def test_what_lessons_say_of_a_gpu_is_what_was_measured():
+    rows = read_file(RESULTS / "measured_nvidia_h200.json")["rows"]
+    found = {tuple(row["settings"].values()): row for row in rows}
+    plain, last = ("contiguous", False), ("channels last", False)
+    times = [
+        ("ResNet-50", "fp32", *plain),
+        ("ResNet-50", "fp32, PyTorch's default", *plain),
+        ("ResNet-50", "bf16", *plain),
+        ("ResNet-50", "bf16", *last),
+        ("ViT-B/16", "fp32, PyTorch's default", *plain),
+        ("ViT-B/16", "tf32", *plain),
+        ("ViT-B/16", "bf16", *plain),
+    ]
+    (said,) = [text for text in read_cells("07").values() if "NVIDIA H200" in text]
+    assert re.findall(r"[\d.]+(?= ms)", said) == [f"{found[key]['ms']:.1f}" for key in times]
+    (said,) = [text for text in read_cells("11").values() if "NVIDIA H200" in text]
+    pinned, pageable = found[("pinned",)]["gb_per_s"], found[("pageable",)]["gb_per_s"]
+    assert f"at {pinned:.1f} GB per second, from ordinary memory at {pageable:.1f}." in said
+    rates = [
+        found[(name,)]["images_per_s"]
+        for name in ("torchvision on the GPU (nvJPEG)", "OpenCV, one thread")
+    ]
+    assert "decoded {:,.0f} photographs per second, and OpenCV {:,.0f}".format(*rates) in said
