@@ -10,7 +10,7 @@ BASE := $(shell git rev-parse --quiet --verify '$(BASE)^{commit}' || git rev-lis
 
 # Tests that read no text of a lesson or of the documentation: where only text has changed, .ci/run
 # leaves them out. `make verify` still executes three lessons.
-CODE_TESTS := tests/unit tests/exercises tests/faults tests/test_combinations.py tests/tools/run tests/tools/race \
+CODE_TESTS := tests/unit tests/exercises tests/faults tests/combinations/test_combinations.py tests/tools/run tests/tools/race \
 	$(addprefix tests/notebooks/,test_cards.py test_execution.py) \
 	$(addprefix tests/tools/,test_cli.py test_environment.py test_make_photos.py test_pretrain.py \
 	test_race_rivals.py) \
@@ -55,11 +55,11 @@ test-text: setup
 # With LESSONS="17_hard_examples 18_when_to_stop": all tests that depend on these lessons.
 test-lessons: test-text
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 $(LESSON_TESTS) -k '$(NAMES)'
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 tests/test_combinations.py \
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 tests/combinations/test_combinations.py \
 		$(addprefix tests/tools/teach/,test_check.py test_grade.py test_nbgrader.py)
 
 test-cards: setup
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m cards tests/notebooks/test_cards.py $(if $(LESSONS),-k '$(NAMES)')
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m cards tests/lessons/test_cards.py $(if $(LESSONS),-k '$(NAMES)')
 
 test-faults: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m faults
@@ -94,7 +94,7 @@ execute: setup
 	$(BIN)/course run --profile quick --force --store
 
 bench: setup
-	$(BIN)/python benchmarks/fit_overhead.py && $(BIN)/python benchmarks/loaders.py && $(BIN)/python benchmarks/course_cost.py
+	$(BIN)/python scripts/fit_overhead.py && $(BIN)/python lesson_code/dali/study.py
 
 lock: setup
 	$(BIN)/uv pip compile pyproject.toml --extra cluster --extra dali --extra search --extra teach --extra dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --quiet --custom-compile-command 'make lock' -o requirements.lock

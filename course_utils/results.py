@@ -24,6 +24,7 @@ __all__ = [
     "RECORDS",
     "RESULTS",
     "RUN_FIELDS",
+    "STUDIES",
     "LessonResult",
     "append_record",
     "list_results",
@@ -38,6 +39,7 @@ __all__ = [
 RECORDS = "records.jsonl"  # in COURSE_RUNS_DIR: one run or claim per line, in the order they ended
 
 RESULTS = ROOT / "data" / "results"
+STUDIES = ROOT / "lesson_code"  # each in the folder of its lesson
 NUMBER = int | float
 CLAIM_TYPES: dict[str, Any] = {
     "text": str,
@@ -227,7 +229,7 @@ def _read_number(text: str) -> float:
 
 
 def read_file(path: Path) -> dict:
-    """A JSON file in ``data/results``.
+    """A JSON file of results.
 
     Raises:
         CourseError: it is damaged, or holds NaN or an infinite number.

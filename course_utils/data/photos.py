@@ -2,7 +2,7 @@
 
 A contact sheet is one JPEG file with all photographs of a class and a split, as tiles of 32×32
 pixels. ``data/README.md`` says where the photographs come from, and
-`course_utils.tools.make_photos` makes the sheets.
+`scripts.make_photos` makes the sheets.
 """
 
 import hashlib

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from course_utils.tools.teach.browser import INSTALL, find_chromium
+from course_tools.publish.browser import INSTALL, find_chromium
 from tests.conftest import ROOT
 
 START_LIMIT_S = 300  # a guard against a hang, not a measurement
@@ -83,6 +83,17 @@ def open_page(browser):
         context.close()
 
 
+COPIED = (
+    "course_utils",
+    "course_tools",
+    "lesson_code",
+    "notebooks",
+    "data/photos",
+    "data/results",
+    "data/weights",
+)
+
+
 class Lab:
     """``course lab`` of a copy of the course, on a free port."""
 
@@ -93,7 +104,7 @@ class Lab:
         variables |= {
             f"JUPYTERLAB_{name}_DIR": str(root / name) for name in ("SETTINGS", "WORKSPACES")
         }
-        command = [sys.executable, "-m", "course_utils.tools", "lab", "--no-browser", "--port", "0"]
+        command = [sys.executable, "-m", "course_tools", "lab", "--no-browser", "--port", "0"]
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 command, cwd=root, env=os.environ | variables, stdout=log, stderr=log
@@ -133,7 +144,7 @@ class Lab:
 @pytest.fixture
 def copied_course(tmp_path: Path) -> Path:
     """The course in a folder of its own: the lab saves notebooks."""
-    for name in ("course_utils", "notebooks", "data/photos", "data/results", "data/weights"):
+    for name in COPIED:
         ignored = shutil.ignore_patterns("__pycache__", "runs", ".ipynb_checkpoints")
         shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
     shutil.copy(ROOT / "requirements.lock", tmp_path)

@@ -9,10 +9,10 @@ import nbformat
 import pytest
 from playwright.sync_api import expect
 
-from course_utils.tools.run.lessons import find_lessons
-from course_utils.tools.teach.release import release
+from course_tools.publish.release import release
+from course_tools.run.lessons import find_lessons
 from tests.browser.conftest import CLAIM, CONTRAST, LEAST_CONTRAST
-from tests.exercises.test_exercises import read_exercises
+from tests.lessons.test_exercises import read_exercises
 
 RUN_LIMIT_MS = 240_000  # guards against a hang, not measurements
 CELL_LIMIT_MS = 240_000

@@ -4,10 +4,17 @@ import re
 
 import pytest
 
-from course_utils.tools.run.lessons import find_lessons
-from course_utils.tools.teach.cards import write_cards
+from course_tools.publish.cards import write_cards
+from course_tools.run.lessons import find_lessons
 from tests.browser.conftest import CONTRAST, LEAST_CONTRAST
-from tests.cards import LINE_LENGTH, MOST_LINES, TOY_CODES, TOY_LIST, has_cards, write_toy_lesson
+from tests.lessons.cards import (
+    LINE_LENGTH,
+    MOST_LINES,
+    TOY_CODES,
+    TOY_LIST,
+    has_cards,
+    write_toy_lesson,
+)
 
 PHONE = (390, 844)
 PAPERS_MM = {"A4": (210, 297), "Letter": (216, 279)}

@@ -5,19 +5,20 @@ import os
 
 import nbformat
 import pytest
+from tests.tools.publish.test_report import make_course
 
-from course_utils.environment import check_environment
+from course_tools.pretrain import read_split
+from course_tools.publish.fair_race import RACE
+from course_tools.publish.readme import format_section
+from course_tools.run import choose, key
+from course_tools.run.key import lesson_key
+from course_tools.run.lessons import find_lessons
+from course_tools.run.report import write_report
+from course_utils.doctor import check_environment
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
 from course_utils.results import read_results
-from course_utils.tools.pretrain import read_split
-from course_utils.tools.report.readme import format_section
-from course_utils.tools.report.report import write_report
-from course_utils.tools.run import choose, key
-from course_utils.tools.run.key import lesson_key
-from course_utils.tools.run.lessons import find_lessons
 from tests.tools.conftest import assert_one_line, write_lesson
-from tests.tools.report.test_report import make_course
 
 RUN = ("run", "00", "--profile", "smoke")
 
@@ -51,7 +52,7 @@ def test_a_damaged_executed_notebook_is_made_again(course, school, content):
 
 
 def test_outputs_of_a_damaged_executed_notebook_are_not_stored(course, school, monkeypatch):
-    monkeypatch.setattr("course_utils.tools.run.store_outputs.store_outputs", lambda *args: None)
+    monkeypatch.setattr("course_tools.run.store_outputs.store_outputs", lambda *args: None)
     store = ("run", "00", "--profile", "quick", "--store")
     assert course(*store)[0] == 0
     (school.build / "quick" / "00_start_here.ipynb").write_text('{\n "cells": [')
@@ -218,8 +219,8 @@ def results(tmp_path):
     """The stored results, first of a lesson that compares, and a headline of it."""
     stored = read_results("quick_photos_2cores")
     stored["lessons"].sort(key=lambda lesson: not any(row["comparison"] for row in lesson["runs"]))
-    folder = tmp_path / "results"
-    folder.mkdir()
+    folder = tmp_path / "data" / "results"
+    folder.mkdir(parents=True)
     path = folder / "mine.json"
 
     def write(change=lambda results: None, headline=None):
@@ -229,7 +230,7 @@ def results(tmp_path):
         headlines = [headline] if headline else []
         name = content["lessons"][0]["name"] if content.get("lessons") else "02_freezing"
         write_lesson(tmp_path / "notebooks", name, headline=headlines)
-        return format_section(find_lessons(tmp_path / "notebooks"), folder)
+        return format_section(find_lessons(tmp_path / "notebooks"), tmp_path)
 
     return write
 
@@ -293,8 +294,10 @@ def test_a_claim_that_is_not_a_number_does_not_reach_the_readme(results):
     ],
 )
 def test_a_damaged_race_is_one_line(results, tmp_path, race):
-    (tmp_path / "results" / "fair_race_2cores.json").write_text(race)
-    with pytest.raises(CourseError, match=r"fair_race_2cores\.json is damaged \("):
+    path = tmp_path / "lesson_code" / RACE
+    path.parent.mkdir(parents=True)
+    path.write_text(race)
+    with pytest.raises(CourseError, match=r"study_race\.json is damaged \("):
         results()
 
 
@@ -304,7 +307,7 @@ def test_a_damaged_race_is_one_line(results, tmp_path, race):
 @pytest.fixture
 def clone(tmp_path):
     """What a key needs of the repository."""
-    for name in ("requirements.lock", "course_utils", "data"):
+    for name in ("requirements.lock", "course_utils", "lesson_code", "data"):
         (tmp_path / name).symlink_to(ROOT / name)
     return tmp_path
 
@@ -427,7 +430,7 @@ def test_doctor_finds_settings_that_a_run_refuses(monkeypatch, variable, value, 
         ("course_utils.models.backbone.describe_backbone", dict, "Backbone"),
         ("course_utils.models.backbone.read_backbone", None, "Backbone"),
         pytest.param("course_utils.data.photos.describe_photos", dict, "Photographs", id="own"),
-        pytest.param("course_utils.environment.psutil.virtual_memory", None, "Memory", id="own-2"),
+        pytest.param("course_utils.doctor.psutil.virtual_memory", None, "Memory", id="own-2"),
     ],
 )
 def test_doctor_does_not_fall_over(monkeypatch, module, name, finding):
@@ -443,7 +446,7 @@ def test_doctor_does_not_fall_over(monkeypatch, module, name, finding):
 
 def test_doctor_names_a_damaged_lock(monkeypatch, tmp_path):
     (tmp_path / "requirements.lock").write_text("numpy === = 1\n)(\n")
-    monkeypatch.setattr("course_utils.environment.ROOT", tmp_path)
+    monkeypatch.setattr("course_utils.doctor.ROOT", tmp_path)
     finding = find("Packages")
     assert finding.detail.endswith("requirements.lock is missing or damaged")
     assert finding.fix == "restore it with `git checkout requirements.lock`"

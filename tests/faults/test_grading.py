@@ -14,22 +14,23 @@ import nbformat
 import psutil
 import pytest
 
+from course_tools.cli import teaching as commands
+from course_tools.grade import check, exercises, kernel, sandbox, supervise
+from course_tools.grade import grade as grade_module
+from course_tools.grade.check import Limits, Result
+from course_tools.grade.exercises import find_exercises, find_notebook, format_manifest
+from course_tools.grade.grade import Graded, grade_submissions
+from course_tools.grade.grades import write_grades
+from course_tools.grade.progress import load_results, make_progress_table
+from course_tools.grade.reading import read_submission
+from course_tools.grade.sandbox import find_sandbox
+from course_tools.grade.supervise import Supervisor
+from course_tools.publish.release import clear_solutions
+from course_tools.run.lessons import find_lessons
 from course_utils.errors import CourseError
 from course_utils.files import ROOT, write_atomically
-from course_utils.tools.run.lessons import find_lessons
-from course_utils.tools.teach import check, commands, exercises, kernel, sandbox, supervise
-from course_utils.tools.teach import grade as grade_module
-from course_utils.tools.teach.check import Limits, Result
-from course_utils.tools.teach.exercises import find_exercises, find_notebook, format_manifest
-from course_utils.tools.teach.grade import Graded, grade_submissions
-from course_utils.tools.teach.grades import write_grades
-from course_utils.tools.teach.progress import load_results, make_progress_table
-from course_utils.tools.teach.reading import read_submission
-from course_utils.tools.teach.release import clear_solutions
-from course_utils.tools.teach.sandbox import find_sandbox
-from course_utils.tools.teach.supervise import Supervisor
 from tests.tools.conftest import assert_one_line
-from tests.tools.teach.conftest import GOOD, LESSON, STUBS, hand_in
+from tests.tools.grade.conftest import GOOD, LESSON, STUBS, hand_in
 
 LIMITS = Limits(time_s=300, memory_gib=3)  # no cell is without end; the machine may be busy
 
@@ -279,7 +280,7 @@ def hostile(request, tmp_path_factory, server):
     (course / "course_utils").mkdir(parents=True)
     (course / "course_utils" / "checks.py").write_text("right = True")
     (folder / "mine.txt").write_text("mine")
-    tamper = "import course_utils.exercises.checking as m\n"
+    tamper = "import course_utils.checking.checking as m\n"
     tamper += "def write(path):\n    with open(path, 'a') as file:\n"
     tamper += "        file.write('\\ndef require(*a): pass\\n')\nwrite(m.__file__)"
     start = f"import subprocess, sys\nsleep = [sys.executable, '-S', '-c', {SLEEP!r}, {mark!r}]\n"
@@ -431,7 +432,7 @@ def test_the_command_grades_a_renamed_lesson(tmp_path):
     path = tmp_path / "submitted" / "ben" / "homework (1).ipynb"
     path.parent.mkdir(parents=True)
     shutil.copy(ROOT / "notebooks" / "01_baseline.ipynb", path)
-    command = [sys.executable, "-m", "course_utils.tools", "grade", "submitted", "--output"]
+    command = [sys.executable, "-m", "course_tools", "grade", "submitted", "--output"]
     variables = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [*command, "x/grades.csv"], cwd=tmp_path, env=variables, capture_output=True, text=True
@@ -507,7 +508,7 @@ def test_the_help_of_a_students_course_shows_what_students_need(tmp_path):
     code = (
         "import pathlib, sys; exists = pathlib.Path.exists\n"
         "pathlib.Path.exists = lambda self: self.name == 'exercises.json' or exists(self)\n"
-        "sys.argv = ['course', '--help']\nfrom course_utils.tools import cli\ncli.main()"
+        "sys.argv = ['course', '--help']\nfrom course_tools import cli\ncli.main()"
     )
     variables = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"}
     done = subprocess.run(

@@ -8,12 +8,12 @@ import nbformat
 import psutil
 import pytest
 
+from course_tools.run import execute
+from course_tools.run.execute import execute_lesson
+from course_tools.run.record import read_course
+from course_tools.run.runner import run_lessons
 from course_utils.files import ROOT
 from course_utils.results import LessonResult
-from course_utils.tools.run import execute
-from course_utils.tools.run.execute import execute_lesson
-from course_utils.tools.run.record import read_course
-from course_utils.tools.run.runner import run_lessons
 from tests.own_folder import write_images
 
 CHECK = "assert False, 'never reached'"
@@ -84,7 +84,7 @@ def test_a_missing_test_split_is_found_before_anything_is_trained(tmp_path):
     images = write_images(tmp_path / "mine", count=40)
     shutil.rmtree(images / "test")
     asked = ["12", "--profile", "smoke", "--dataset", str(images), "--build", str(tmp_path)]
-    command = [sys.executable, "-m", "course_utils.tools", "run", *asked]
+    command = [sys.executable, "-m", "course_tools", "run", *asked]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1, done.stderr
     (path,) = tmp_path.glob("*/course.json")

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
+from course_tools.cli import main as cli
+from course_tools.run.plan import parse_parameters
 from course_utils.errors import CourseError
-from course_utils.tools import cli
-from course_utils.tools.run.plan import parse_parameters
 from tests.own_folder import write_images
 from tests.tools.conftest import assert_one_line
 

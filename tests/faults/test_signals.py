@@ -11,7 +11,7 @@ import psutil
 import pytest
 from rich.console import Console
 
-from course_utils.tools.interrupts import ending_on_interrupt, heed_signals
+from course_tools.interrupts import ending_on_interrupt, heed_signals
 from tests.tools.conftest import START_LIMIT_S, begin, wait_for
 
 ALL = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
@@ -63,8 +63,8 @@ WORK = """
 import os, subprocess, sys, tempfile, time
 from pathlib import Path
 from rich.console import Console
-from course_utils.tools.interrupts import ending_on_interrupt
-from course_utils.tools.run.leftovers import MARK
+from course_tools.interrupts import ending_on_interrupt
+from course_tools.run.leftovers import MARK
 
 with ending_on_interrupt(Console(), "course: interrupted; all is well"):
     tempfile.mkdtemp()
@@ -100,7 +100,7 @@ def test_a_signal_while_the_command_imports_is_one_sentence(tmp_path, number):
         f"import pathlib, time\npathlib.Path({str(begun)!r}).touch()\ntime.sleep(300)\n"
     )
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    with begin("from course_utils.tools.start import main; main()", PYTHONPATH=path) as process:
+    with begin("from course_tools.cli.start import main; main()", PYTHONPATH=path) as process:
         wait_for(begun.exists)
         process.send_signal(number)
         _, error = process.communicate(timeout=START_LIMIT_S)
@@ -114,7 +114,7 @@ def test_a_signal_while_a_lesson_runs_leaves_nothing(school, tmp_path, temporary
     script = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from course_utils.tools import cli\n"
+        "from course_tools import cli\n"
         "from tests.tools.conftest import find_lessons\n"
         f"cli.find_lessons = lambda: find_lessons(Path({str(school.notebooks)!r}))\n"
         f"sys.argv = ['course', 'run', '--profile', 'smoke', '--build', {str(school.build)!r}]\n"

@@ -10,11 +10,12 @@ import sys
 
 import pytest
 
+from course_tools.cli import main as cli
+from course_tools.cli import teaching as commands
+from course_tools.publish import offline, release, slides
+from course_tools.publish.made_folder import MadeFolder
+from course_tools.run.lessons import find_lessons
 from course_utils.files import ROOT
-from course_utils.tools import cli
-from course_utils.tools.run.lessons import find_lessons
-from course_utils.tools.teach import commands, offline, release, slides
-from course_utils.tools.teach.made_folder import MadeFolder
 
 LESSONS = find_lessons()[:2]
 NO_RELEASE = "is no release: choose an empty folder with --output"
@@ -98,7 +99,7 @@ def test_release_over_a_students_runs_keeps_them(course, tmp_path):
     [
         "course_utils/student_out",
         "data/results/x",
-        "docs/../course_utils/tools/out",
+        "docs/../course_tools/out",
         "notebooks",
         "",  # the course itself
     ],

@@ -17,14 +17,14 @@ from papermill.iorw import load_notebook_node
 from papermill.parameterize import parameterize_notebook
 from rich.console import Console
 
+from course_tools.cli import main as cli
+from course_tools.run import runner
+from course_tools.run.lessons import find_lessons
+from course_tools.run.plan import Plan
 from course_utils import results
 from course_utils.config import load_config
 from course_utils.files import ROOT, write_atomically
 from course_utils.results import LessonResult
-from course_utils.tools import cli
-from course_utils.tools.run import runner
-from course_utils.tools.run.lessons import find_lessons
-from course_utils.tools.run.plan import Plan
 
 START_LIMIT_S = 300  # a guard against a hang, not a measurement: other work may run beside
 # a process that was started in the background ignores interrupts, and so do its children

@@ -14,13 +14,13 @@ import nbformat
 import psutil
 import pytest
 
+from course_tools.cli import main as cli
+from course_tools.run.execute import execute_lesson
+from course_tools.run.key import digest_outputs
+from course_tools.run.lessons import find_lessons
 from course_utils import results
 from course_utils.files import write_atomically
 from course_utils.results import list_results, read_results
-from course_utils.tools import cli
-from course_utils.tools.run.execute import execute_lesson
-from course_utils.tools.run.key import digest_outputs
-from course_utils.tools.run.lessons import find_lessons
 from tests.own_folder import write_images
 from tests.tools.conftest import assert_one_line
 
@@ -81,7 +81,7 @@ def test_full_disk_in_the_middle_is_one_line(course, monkeypatch):
             raise OSError(28, "No space left on device", "course.json")
         write_atomically(path, text)
 
-    monkeypatch.setattr("course_utils.tools.run.record.write_atomically", refuse_the_result)
+    monkeypatch.setattr("course_tools.run.record.write_atomically", refuse_the_result)
     assert_one_line(course("run", "--profile", "smoke"), "No space left on device")
 
 
@@ -232,15 +232,15 @@ def test_results_of_a_failed_lesson_are_not_saved(course, school):
 
 
 def test_doctor_exit_status_follows_what_is_required(course, monkeypatch):
-    from course_utils import environment
-    from course_utils.environment import Finding
+    from course_utils import doctor
+    from course_utils.doctor import Finding
 
     optional = Finding("GPU", "none", "buy one", required=False)
-    monkeypatch.setattr(environment, "check_environment", lambda: iter([optional]))
+    monkeypatch.setattr(doctor, "check_environment", lambda: iter([optional]))
     status, out, _ = course("doctor")
     assert (status, out) == (0, "GPU: missing (optional) · none → buy one\n")
     fault = Finding("Disk", "0 GiB free", "free some")
-    monkeypatch.setattr(environment, "check_environment", lambda: iter([optional, fault]))
+    monkeypatch.setattr(doctor, "check_environment", lambda: iter([optional, fault]))
     status, out, _ = course("doctor")
     assert status == 1
     assert "Disk: missing · 0 GiB free → free some" in out
@@ -253,7 +253,7 @@ def test_lab_listens_on_the_loopback_behind_a_token():
     command = [
         sys.executable,
         "-m",
-        "course_utils.tools",
+        "course_tools",
         "lab",
         "--port",
         str(port),

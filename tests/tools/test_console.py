@@ -4,13 +4,13 @@ import re
 
 import pytest
 
+from course_tools.cli import main as cli
+from course_tools.cli import race
+from course_tools.cli import teaching as commands
+from course_tools.console import make_console
+from course_tools.run.record import CourseResult
 from course_utils.files import ROOT
 from course_utils.results import LessonResult
-from course_utils.tools import cli
-from course_utils.tools.console import make_console
-from course_utils.tools.race import command as race
-from course_utils.tools.run.record import CourseResult
-from course_utils.tools.teach import commands
 
 HOSTILE = ["my courses [v2]", "b[/bold]", "[red]", ":cat:", "[link=x]y", r"a\[b]"]
 

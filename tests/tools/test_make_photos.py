@@ -12,8 +12,8 @@ from PIL import Image
 
 from course_utils.data.photos import DESCRIPTION, cut_sheet, describe_photos, open_photos
 from course_utils.errors import CourseError
-from course_utils.tools import make_photos as making
-from course_utils.tools.make_photos import encode_sheet, main, make_photos
+from scripts import make_photos as making
+from scripts.make_photos import encode_sheet, main, make_photos
 
 FEW = {"train": 5, "test": 3}
 
@@ -48,7 +48,7 @@ def test_the_same_folder_gives_the_same_bytes(folder, tmp_path):
 def test_what_is_written_is_what_is_read(folder, tmp_path):
     about = make_photos(folder, tmp_path / "made", per_class=FEW)
     assert about["classes"] == ["cat", "dog"]
-    assert about["command"] == "python -m course_utils.tools.make_photos tiny"
+    assert about["command"] == "python -m scripts.make_photos tiny"
     assert set(read_files(tmp_path / "made")) == {
         "train_cat.jpg",
         "train_dog.jpg",
@@ -143,7 +143,7 @@ def test_the_command_says_what_it_made(folder, tmp_path, monkeypatch, capsys):
 
 
 def test_a_wrong_folder_is_one_line_and_status_2(tmp_path):
-    command = [sys.executable, "-m", "course_utils.tools.make_photos", str(tmp_path / "none")]
+    command = [sys.executable, "-m", "scripts.make_photos", str(tmp_path / "none")]
     done = subprocess.run(
         [*command, "--output", str(tmp_path / "made")], capture_output=True, text=True
     )

@@ -5,10 +5,10 @@ import json
 import pytest
 import torch
 
+from course_tools.measure import command
+from course_tools.measure.row import Impossible, Row
+from course_tools.measure.scale import LARGE, SMALL
 from course_utils.errors import CourseError
-from course_utils.tools.measure import command
-from course_utils.tools.measure.row import Impossible, Row
-from course_utils.tools.measure.scale import LARGE, SMALL
 
 CPU = torch.device("cpu")
 

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
+from course_tools.cli.start import find_shadow
 from course_utils.files import ROOT, write_atomically
-from course_utils.tools.start import find_shadow
 
 LIBRARY = os.path.dirname(os.__file__)
 
@@ -31,7 +31,7 @@ def test_what_comes_after_pythons_own_modules_shadows_nothing(tmp_path):
 def test_the_command_says_it_in_one_line(tmp_path):
     write_atomically(tmp_path / "secrets.py", "import no_such_module")
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
-    command = [sys.executable, "-m", "course_utils.tools", "list"]
+    command = [sys.executable, "-m", "course_tools", "list"]
     done = subprocess.run(
         command, env=os.environ | {"PYTHONPATH": path}, cwd=ROOT, capture_output=True, text=True
     )

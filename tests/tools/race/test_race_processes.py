@@ -11,14 +11,14 @@ import psutil
 import pytest
 from PIL import Image
 
+from course_tools.cli import main as cli
+from course_tools.grade import isolate, sandbox
+from course_tools.grade.sandbox import find_sandbox
+from course_tools.race import run
+from course_tools.race.leaderboard import Leaderboard
+from course_tools.race.run import Race, Trained
 from course_utils.data.shapes import make_shapes
 from course_utils.files import ROOT
-from course_utils.tools import cli
-from course_utils.tools.race import run
-from course_utils.tools.race.leaderboard import Leaderboard
-from course_utils.tools.race.run import Race, Trained
-from course_utils.tools.teach import isolate, sandbox
-from course_utils.tools.teach.sandbox import find_sandbox
 from tests.tools.conftest import assert_one_line, begin, interrupt, wait_for
 from tests.tools.race.conftest import GOOD, MODULE
 
@@ -271,10 +271,10 @@ def test_who_cheats_is_refused_in_one_line(race, hand_in, cheat):
         """,
         # the judge: its package is the copy that this process has
         """
-        import pathlib, course_utils.tools.race as package
+        import pathlib, course_tools.race as package
         for path in pathlib.Path(package.__file__).parent.glob("*.py"):
             path.write_text("raise SystemExit")
-        from course_utils.tools.race.split import HiddenSplit
+        from course_tools.race.split import HiddenSplit
         HiddenSplit.judge = lambda self, path: 1.0
         """,
         # positions: the test split has its classes in turn
@@ -343,7 +343,7 @@ def test_a_race_that_is_killed_leaves_no_training(hand_in, tmp_path):
         "time.sleep(999)"
     )
     words = ["course", "race", str(endless), *EASY, "--output", str(tmp_path / "leaderboard.json")]
-    script = f"import sys; sys.argv = {words!r}\nfrom course_utils.tools.start import main\nmain()"
+    script = f"import sys; sys.argv = {words!r}\nfrom course_tools.cli.start import main\nmain()"
     with begin(script, TMPDIR=str(tmp_path)) as process:
         wait_for(lambda: begun.exists() and begun.read_text())
         number = int(begun.read_text())
@@ -361,7 +361,7 @@ def test_a_race_that_is_killed_leaves_no_training(hand_in, tmp_path):
 READING = """
 import ctypes, os, pathlib, subprocess
 import cv2
-from course_utils.tools.race import guard
+from course_tools.race import guard
 
 guard._lies_in = lambda path, folders: False
 image = {image!r}
@@ -504,7 +504,7 @@ def test_one_that_says_too_early_that_it_has_ended_gains_little(race, hand_in):
 
 def _is_worker(process, parent):
     words = process.info["cmdline"] or []
-    return "course_utils.tools.race.worker" in words and process.ppid() in (1, parent)
+    return "course_tools.race.worker" in words and process.ppid() in (1, parent)
 
 
 @pytest.mark.faults
@@ -549,7 +549,7 @@ def test_an_interruption_keeps_the_rows_and_leaves_nothing(race, hand_in, tmp_pa
     words = ["course", "race", str(endless), *EASY, "--seeds", "1", "--steps", "4"]
     script = (
         f"import sys; sys.argv = {[*words, '--output', board]!r}\n"
-        "from course_utils.tools.start import main\nmain()"
+        "from course_tools.cli.start import main\nmain()"
     )
     status, error = interrupt(script, begun)
     assert status == 130

@@ -17,26 +17,22 @@ import numpy as np
 import pytest
 import torch
 
-from course_utils.config import load_config
-from course_utils.data import load_data
-from course_utils.data.image_data import Images
-from course_utils.data.photos import PHOTOS
-from course_utils.errors import CourseError
-from course_utils.files import ROOT
-from course_utils.measure.places import find_places, mean_interval
-from course_utils.tools.race import entries, run
-from course_utils.tools.race.budget import Budget
-from course_utils.tools.race.entries import MOST_BYTES, find_entries
-from course_utils.tools.race.leaderboard import (
+from course_tools.grade.isolate import read_messages
+from course_tools.grade.pristine import read_package
+from course_tools.grade.strangers import disposable_folder, is_regular
+from course_tools.race import entries, run
+from course_tools.race.budget import Budget
+from course_tools.race.entries import MOST_BYTES, find_entries
+from course_tools.race.leaderboard import (
     Leaderboard,
     Row,
     put_rows,
     read_leaderboard,
     summarize_rows,
 )
-from course_utils.tools.race.load import describe_failure, load_recipe
-from course_utils.tools.race.memory import measure_memory
-from course_utils.tools.race.split import (
+from course_tools.race.load import describe_failure, load_recipe
+from course_tools.race.memory import measure_memory
+from course_tools.race.split import (
     HiddenSplit,
     decode_data,
     describe_data,
@@ -44,10 +40,14 @@ from course_utils.tools.race.split import (
     encode_data,
     list_forbidden,
 )
-from course_utils.tools.race.train import classify, train_recipe
-from course_utils.tools.teach.isolate import read_messages
-from course_utils.tools.teach.pristine import read_package
-from course_utils.tools.teach.strangers import disposable_folder, is_regular
+from course_tools.race.train import classify, train_recipe
+from course_utils.config import load_config
+from course_utils.data import load_data
+from course_utils.data.image_data import Images
+from course_utils.data.photos import PHOTOS
+from course_utils.errors import CourseError
+from course_utils.files import ROOT
+from course_utils.measure.places import find_places, mean_interval
 from tests.tools.race.conftest import GOOD, MODULE
 
 ENOUGH = Budget(seconds=600)
@@ -346,7 +346,7 @@ def test_a_recipe_gets_all_data_but_the_test_split(data, tmp_path):
 
 
 def test_the_copy_of_the_package_holds_no_photographs():
-    from course_utils.tools.race.run import PACKAGE
+    from course_tools.race.run import PACKAGE
 
     names = read_package(ROOT, PACKAGE)
     assert "course_utils/training/fit.py" in names
@@ -364,7 +364,7 @@ def test_bf16_networks_are_judged_too(data):
 def run_guarded(source, folder):
     """The output and exit status of Python code under the guard; it trains nothing."""
     code = f"""
-from course_utils.tools.race.guard import forbid
+from course_tools.race.guard import forbid
 forbid([{str(folder)!r}], lambda sentence: print(sentence, flush=True))
 try:
     {source}

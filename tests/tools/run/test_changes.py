@@ -1,7 +1,7 @@
 import nbformat
 import pytest
 
-from course_utils.tools.run import changes, choose
+from course_tools.run import changes, choose
 from tests.tools.run.test_choose import edit, git
 
 
@@ -88,7 +88,7 @@ def write_file(school, name):
 
 
 def test_checks_and_technique_belong_to_their_lesson(judge, school):
-    for name in ("course_utils/exercises/one.py", "tests/techniques/one.py", "data/new.md"):
+    for name in ("lesson_code/one/checks.py", "lesson_code/one/technique.py", "data/new.md"):
         write_file(school, name)
         write_file(school, "data/results/one_2cores.json")
     assert judge() == "lessons 01_one"
@@ -97,12 +97,12 @@ def test_checks_and_technique_belong_to_their_lesson(judge, school):
 @pytest.mark.parametrize(
     "name",
     [
-        "course_utils/exercises/checking.py",
-        "course_utils/exercises/two.py",
+        "course_utils/checking/checking.py",
+        "lesson_code/two/checks.py",
         "course_utils/one.py",
-        "tests/techniques/record.py",
+        "tests/combinations/record.py",
         "data/results/one.py",
-        "benchmarks/one.py",
+        "scripts/one.py",
         "data/photos/one.json",
     ],
 )

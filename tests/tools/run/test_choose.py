@@ -4,10 +4,10 @@ from dataclasses import replace
 import nbformat
 import pytest
 
+from course_tools.run import choose
+from course_tools.run.choose import choose_lessons, explain_stale, take_shard
+from course_tools.run.key import digest_outputs
 from course_utils.errors import CourseError
-from course_utils.tools.run import choose
-from course_utils.tools.run.choose import choose_lessons, explain_stale, take_shard
-from course_utils.tools.run.key import digest_outputs
 
 
 def git(folder, *arguments):

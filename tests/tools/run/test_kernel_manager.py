@@ -9,14 +9,14 @@ import psutil
 import pytest
 from rich.console import Console
 
+from course_tools.interrupts import ending_on_interrupt
+from course_tools.run import kernel_manager, sockets
+from course_tools.run.kernel_manager import AsyncIPCKernelManager, IPCKernelManager
 from course_utils.files import write_atomically
-from course_utils.tools.interrupts import ending_on_interrupt
-from course_utils.tools.run import kernel_manager, sockets
-from course_utils.tools.run.kernel_manager import AsyncIPCKernelManager, IPCKernelManager
 from tests.tools.conftest import START_LIMIT_S
 
 START_THREE = """
-from course_utils.tools.run.kernel_manager import IPCKernelManager
+from course_tools.run.kernel_manager import IPCKernelManager
 managers = [IPCKernelManager() for _ in range(3)]
 for manager in managers:
     manager.start_kernel()

@@ -8,16 +8,16 @@ from importlib.metadata import packages_distributions
 import nbformat
 import pytest
 
-from course_utils.config import load_config
-from course_utils.files import ROOT
-from course_utils.tools.run.dependencies import (
+from course_tools.run.dependencies import (
     describe_code,
     find_modules,
     parse_cell,
     read_locked_versions,
 )
-from course_utils.tools.run.key import digest_file, digest_outputs, find_inputs, lesson_key
-from course_utils.tools.run.lessons import find_lessons
+from course_tools.run.key import digest_file, digest_outputs, find_inputs, lesson_key
+from course_tools.run.lessons import find_lessons
+from course_utils.config import load_config
+from course_utils.files import ROOT
 
 CONFIG = load_config("quick", dataset="photos", first_seed=0)
 LOCK = """torch==2.0 ; python_version < "3.12" \\
@@ -43,8 +43,10 @@ def root(tmp_path):
         '"""Fit."""\nfrom course_utils.data import load\n\n\ndef fit():\n    return load()\n'
     )
     (package / "script.py").write_text("print(1)\n")
-    (package / "exercises").mkdir()
-    (package / "exercises" / "fitting.py").write_text("def check():\n    return 3\n")
+    (tmp_path / "lesson_code" / "fitting").mkdir(parents=True)
+    (tmp_path / "lesson_code" / "fitting" / "checks.py").write_text("def check():\n    return 3\n")
+    (tmp_path / "lesson_code" / "one").mkdir()
+    (tmp_path / "lesson_code" / "one" / "study.json").write_text("{}")
     (tmp_path / "requirements.lock").write_text(LOCK)
     for folder, name, content in (
         ("photos", "photos.json", "{}"),
@@ -64,14 +66,13 @@ def write(*sources, prose="Some prose."):
 
 
 FITS = (
-    "from course_utils.exercises import fitting as checks\n"
-    "from course_utils.fit import fit\n"
-    "fit(pretrained=True)"
+    "from lesson_code.fitting import checks\nfrom course_utils.fit import fit\nfit(pretrained=True)"
 )
 LESSONS = {
     "fits": write(FITS),
     "draws": write("from course_utils.data import draw\ndraw()"),
     "reads": write('read_file(RESULTS / "stored.json")'),
+    "reads_study": write('read_file(STUDIES / "one/study.json")'),
     "starts a script": write('import subprocess\nrun("python", "-m", "course_utils.script")'),
     "writes a script": write("%%writefile a.py\nfrom course_utils.fit import fit"),
 }
@@ -94,7 +95,7 @@ def replace_in(root, path, old, new):
         ("course_utils/data/far.py", "return 1", "return 3", {"fits", "writes a script"}),
         ("course_utils/data/other.py", "return 2", "return 3", {"draws"}),
         ("course_utils/script.py", "print(1)", "print(2)", {"starts a script"}),
-        ("course_utils/exercises/fitting.py", "return 3", "return 4", set()),
+        ("lesson_code/fitting/checks.py", "return 3", "return 4", set()),
         ("requirements.lock", "torch==2.0", "torch==2.1", {"fits", "writes a script"}),
         ("requirements.lock", "torch==2.5", "torch==2.6", {"fits", "writes a script"}),
         ("requirements.lock", "peft==3.0", "peft==3.1", {"draws"}),
@@ -103,6 +104,7 @@ def replace_in(root, path, old, new):
         ("data/weights/vgg_tiny.json", "{", '{"accuracy": 1, ', set()),
         ("data/results/stored.json", "{}", "[]", {"reads"}),
         ("data/results/other.json", "{}", "[]", set()),
+        ("lesson_code/one/study.json", "{}", "[]", {"reads_study"}),
         ("data/photos/photos.json", "{}", "[]", set(LESSONS)),
         ("course_utils/fit.py", '"""Fit."""', '"""Fit, once."""  # or twice', set()),
         ("course_utils/fit.py", "return load()", "return load()  # 1", set()),
@@ -185,20 +187,23 @@ def test_what_a_real_lesson_needs():
     modules = {number: set(found["modules"]) for number, found in inputs.items()}
     assert "peft" in inputs["03"]["libraries"]
     assert "peft" not in inputs["01"]["libraries"]
-    outside = ("course_utils/tools", "course_utils/exercises")
-    assert not any(path.startswith(outside) for found in modules.values() for path in found)
+    paths = [path for found in modules.values() for path in found]
+    assert not [
+        path for path in paths if path.startswith(("course_tools", "course_utils/checking"))
+    ]
+    assert not [path for path in paths if "/checks" in path]
     assert "course_utils/training/torchrun.py" in modules["09"]
-    assert "course_utils/data/dali.py" in modules["11"]
-    assert "course_utils/data/dali.py" not in modules["01"]
+    assert "lesson_code/dali/dali_loader.py" in modules["11"]
+    assert "lesson_code/dali/dali_loader.py" not in modules["01"]
 
 
 def test_packages_only_re_export():
     """A key follows a name through a package's ``__init__``, so that file must do nothing else.
 
-    ``find_the_bug`` holds checks itself, and `course_utils` a table of its own names.
+    `course_utils` has a table of its own names.
     """
     for path in (ROOT / "course_utils").rglob("__init__.py"):
-        if path.parent.name in ("course_utils", "find_the_bug"):
+        if path.parent.name == "course_utils":
             continue
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.FunctionDef):

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from course_utils.tools.run.peak_memory import PeakMemory
+from course_tools.run.peak_memory import PeakMemory
 
 MB = 10**6
 # two processes; the second gets the first one's pages, and writes to none of them

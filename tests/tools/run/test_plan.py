@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
+from course_tools.run.lessons import find_lessons
+from course_tools.run.plan import Plan
 from course_utils.config import PROFILES, load_config
-from course_utils.tools.run.lessons import find_lessons
-from course_utils.tools.run.plan import Plan
 
 
 def make_plan(config):

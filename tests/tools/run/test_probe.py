@@ -1,7 +1,7 @@
 import pytest
 
+from course_tools.run.probe import check_writable
 from course_utils.errors import CourseError
-from course_utils.tools.run.probe import check_writable
 
 
 def test_a_folder_is_made_and_left_empty(tmp_path):

@@ -3,16 +3,16 @@
 import json
 
 import pytest
+from tests.tools.publish.test_report import make_course
 
-from course_utils.errors import CourseError
-from course_utils.tools.run.record import (
+from course_tools.run.record import (
     COURSE_FILE,
     CourseResult,
     load_earlier,
     read_course,
     write_course,
 )
-from tests.tools.report.test_report import make_course
+from course_utils.errors import CourseError
 
 
 def test_the_record_comes_back_as_it_was_written(tmp_path):

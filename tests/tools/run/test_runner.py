@@ -17,12 +17,12 @@ import psutil
 import pytest
 import torch
 
+from course_tools.run import runner
+from course_tools.run.execute import execute_lesson
+from course_tools.run.record import read_course
+from course_tools.run.runner import run_lessons
 from course_utils.errors import CourseError
 from course_utils.results import RECORDS, RUN_FIELDS, append_record
-from course_utils.tools.run import runner
-from course_utils.tools.run.execute import execute_lesson
-from course_utils.tools.run.record import read_course
-from course_utils.tools.run.runner import run_lessons
 from tests.own_folder import write_images
 from tests.tools.conftest import Pretend, interrupt
 
@@ -68,7 +68,7 @@ from course_utils.results import append_record
 row = {ROW}
 append_record('run', row)
 """
-PAPERMILL = "course_utils.tools.run.execute.papermill.execute_notebook"
+PAPERMILL = "course_tools.run.execute.papermill.execute_notebook"
 
 
 def test_lessons_are_executed_here_with_the_arguments_of_the_real_execution():
@@ -365,9 +365,9 @@ def test_no_write_access(school, tmp_path):
 KERNEL_FOR_THE_SECOND = """
 from functools import partial
 from pathlib import Path
-from course_utils.tools import cli
-from course_utils.tools.run import runner
-from course_utils.tools.run.execute import execute_lesson
+from course_tools.cli import main as cli
+from course_tools.run import runner
+from course_tools.run.execute import execute_lesson
 from tests.tools.conftest import School
 
 school = School(Path({folder!r}))

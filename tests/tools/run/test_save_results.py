@@ -2,14 +2,14 @@ import json
 import re
 
 import pytest
+from tests.tools.publish.test_report import make_course
 
+from course_tools.run.lessons import Lesson
+from course_tools.run.record import CourseResult
+from course_tools.run.save_results import add_kept, collect_results, save_results
 from course_utils.config import load_config
 from course_utils.errors import CourseError
 from course_utils.results import RESULTS, list_results, read_results
-from course_utils.tools.run.lessons import Lesson
-from course_utils.tools.run.record import CourseResult
-from course_utils.tools.run.save_results import add_kept, collect_results, save_results
-from tests.tools.report.test_report import make_course
 
 
 def make_lesson(folder, name):

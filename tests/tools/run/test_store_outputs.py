@@ -1,10 +1,10 @@
 import nbformat
 import pytest
 
+from course_tools.run.runner import run_lessons
+from course_tools.run.store_outputs import store_outputs
 from course_utils.errors import CourseError
 from course_utils.results import LessonResult
-from course_utils.tools.run.runner import run_lessons
-from course_utils.tools.run.store_outputs import store_outputs
 
 RESULT = LessonResult("01_one", time_s=1.9, peak_memory_bytes=1_234_567_890, claims=[], runs=[])
 

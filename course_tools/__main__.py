@@ -1,0 +1,5 @@
+"""``python -m course_tools`` is the command ``course``."""
+
+from course_tools.cli.start import main
+
+main()

@@ -1,0 +1,1 @@
+"""``course lab``: JupyterLab on the lessons."""

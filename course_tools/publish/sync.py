@@ -1,0 +1,134 @@
+"""``course sync``: README's tables and figure, and links between lessons.
+
+They are written from the lessons and from stored results. Nothing of it is edited by hand, so a
+new lesson is a new notebook and no edit elsewhere.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import nbformat
+
+from course_tools.publish.problems import HEADING, read_problems
+from course_tools.publish.readme import format_section
+from course_tools.publish.readme_figure import draw_figure, format_figure, is_stale
+from course_tools.run.lessons import Lesson
+from course_utils.errors import CourseError
+from course_utils.files import write_atomically
+
+__all__ = [
+    "format_lesson_map",
+    "format_problems",
+    "link_lessons",
+    "list_changes",
+    "replace_section",
+    "set_navigation",
+    "sync_course",
+]
+
+AFTER_THE_LAST = "a project of your own, with the [map of the seams](00_start_here.ipynb) beside it"
+
+
+def format_lesson_map(lessons: Sequence[Lesson]) -> str:
+    """The README's table of lessons, in Markdown."""
+    rows = ["| lesson | question | technique | seam | minutes |", "|---|---|---|---|---|"]
+    rows += [
+        f"| [{x.name}](notebooks/{x.path.name}) | {x.question} | {x.technique} | {x.seam} "
+        f"| {x.minutes} |"
+        for x in lessons
+    ]
+    return "\n".join(rows)
+
+
+def format_problems(first: Lesson) -> str:
+    """The table from symptom to lesson, as the first lesson has it, with links from the README.
+
+    Raises:
+        CourseError: the lesson has no such table.
+    """
+    table = read_problems(first, "notebooks/")
+    if not table:
+        raise CourseError(f"{first.name}: begin a cell with {HEADING}, and put the table below it")
+    return table
+
+
+def replace_section(text: str, name: str, section: str) -> str:
+    """The README's ``text`` with ``section`` between the two markers of this name.
+
+    Raises:
+        CourseError: the markers are not there.
+    """
+    begin, end = f"<!-- {name}: course sync -->", f"<!-- end of {name} -->"
+    between = re.compile(f"(?<={re.escape(begin)}\n).*?(?={re.escape(end)})", re.DOTALL)
+    if not between.search(text):
+        raise CourseError(f"the README has no lines {begin} and {end}: put them around its table")
+    return between.sub(lambda _: f"{section}\n", text, count=1)
+
+
+def _link(lesson: Lesson, notebook: nbformat.NotebookNode) -> str:
+    """The lesson's number and short title, as a link.
+
+    Raises:
+        CourseError: the notebook does not begin with such a title.
+    """
+    first = notebook.cells[0].source if notebook.cells else ""
+    found = re.match(r"# (\d\d · [^:,\n]+)", first)
+    if not found:
+        raise CourseError(f"{lesson.name}: begin its first cell with a title like # 05 · Mixup: …")
+    return f"[{found[1]}]({lesson.path.name})"
+
+
+def link_lessons(lessons: Sequence[Lesson]) -> dict[Lesson, str]:
+    """For each lesson after the first the line that leads back and on.
+
+    Raises:
+        CourseError: a lesson without a title.
+    """
+    links = [_link(lesson, lesson.read()) for lesson in lessons]
+    following = [*links[2:], AFTER_THE_LAST]
+    return {
+        lesson: f"Back: {back} · Next: {on}"
+        for lesson, back, on in zip(lessons[1:], links, following, strict=False)
+    }
+
+
+def set_navigation(notebook: nbformat.NotebookNode, line: str) -> None:
+    """Make ``line`` the last one of the notebook's last cell, in place of an older one."""
+    cell = notebook.cells[-1]
+    before = re.sub(r"\n*^Back: .*\Z", "", cell.source, flags=re.MULTILINE)
+    cell.source = f"{before}\n\n{line}"
+
+
+def list_changes(root: Path, lessons: Sequence[Lesson]) -> dict[Path, str]:
+    """The files that are not as they should be, and what they should hold.
+
+    Args:
+        root: the repository.
+        lessons: all of them, in their order.
+
+    Raises:
+        CourseError: the README has no markers, a lesson no title, or results cannot be shown.
+    """
+    navigation = link_lessons(lessons)
+    readme = root / "README.md"
+    text = readme.read_text(encoding="utf-8")
+    text = replace_section(text, "figure", format_figure(root))
+    text = replace_section(text, "problems", format_problems(lessons[0]))
+    text = replace_section(text, "lessons", format_lesson_map(lessons))
+    text = replace_section(text, "results", format_section(lessons, root))
+    wanted = {readme: text}
+    for lesson, line in navigation.items():
+        notebook = lesson.read()
+        if not notebook.cells[-1].source.endswith(f"\n\n{line}"):
+            set_navigation(notebook, line)
+            wanted[lesson.path] = nbformat.writes(notebook) + "\n"
+    return {path: text for path, text in wanted.items() if path.read_text("utf-8") != text}
+
+
+def sync_course(root: Path, lessons: Sequence[Lesson]) -> list[Path]:
+    """Write what `list_changes` finds, and draw a stale figure; returns the files that changed."""
+    changes = list_changes(root, lessons)
+    for path, text in changes.items():
+        write_atomically(path, text)
+    return [*changes, draw_figure(root)] if is_stale(root) else list(changes)

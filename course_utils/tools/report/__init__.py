@@ -1,1 +1,0 @@
-"""The report, the README's table, and what is kept in data/results."""

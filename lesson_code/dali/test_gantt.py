@@ -1,0 +1,57 @@
+import itertools
+
+import pytest
+import torch
+from torch.utils.data import TensorDataset
+
+from lesson_code.dali import gantt
+from lesson_code.dali.gantt import TracedDataset, trace_training
+
+
+def trace(workers):
+    seen = []
+    loader = TracedDataset(TensorDataset(torch.arange(10.0))).loader(4, num_workers=workers)
+    spans = trace_training(loader, lambda batch: seen.append(batch[0]))
+    assert torch.equal(torch.cat(seen), torch.arange(10.0))
+    return spans
+
+
+def test_without_workers_the_training_process_prepares_and_steps_in_turn():
+    spans = trace(workers=0)
+    assert [(span.what, span.number) for span in spans] == [
+        (what, number) for number in range(3) for what in ("prepare", "step")
+    ]
+    assert {span.who for span in spans} == {"training process"}
+    for before, after in itertools.pairwise(spans):
+        assert before.start <= before.end <= after.start
+    assert spans[1].start == 0
+    assert spans[0].start <= 0
+
+
+def test_with_workers_the_training_process_waits_and_steps():
+    spans = trace(workers=2)
+    prepared = [span for span in spans if span.what == "prepare"]
+    assert [span.who for span in prepared] == ["worker 0", "worker 1", "worker 0"]
+    own = [span for span in spans if span.who == "training process"]
+    assert [span.what for span in own] == 3 * ["wait", "step"]
+    steps = [span for span in own if span.what == "step"]
+    for batch, step in zip(prepared, steps, strict=True):  # the processes' clocks agree
+        assert batch.start <= batch.end <= step.start
+    assert TracedDataset(range(7)).__len__() == 7
+
+
+def test_the_bars_are_the_clocks(monkeypatch):
+    """A batch is prepared in 1 s, a step takes 1 s, on a clock that ticks when it is read."""
+    clock = itertools.count()
+    monkeypatch.setattr(gantt.time, "perf_counter", lambda: float(next(clock)))
+    spans = trace_training(TracedDataset([0.0, 1.0]).loader(1), lambda batch: None)
+    assert [(span.what, span.start, span.end) for span in spans] == [
+        ("prepare", -2, -1),
+        ("step", 0, 1),
+        ("prepare", 2, 3),
+        ("step", 4, 5),
+    ]
+
+
+def test_no_batches_make_no_bars():
+    assert trace_training([], pytest.fail) == []

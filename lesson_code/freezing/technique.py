@@ -1,0 +1,107 @@
+"""Freezing: only the last stage and the head are trained."""
+
+import copy
+import inspect
+from functools import partial
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader
+
+from course_utils.models.create import create_model
+from course_utils.models.freeze import freeze_before, list_frozen
+from course_utils.results import STUDIES, read_file
+from course_utils.training.fit import quiet_trainer
+
+SEAM = {"model_transform": partial(freeze_before, first_trained="layer4")}
+
+
+def invariant(record):
+    """No tensor before layer4 moves, BatchNorm's statistics included."""
+    assert all(name.startswith(("layer4", "fc")) for name in record.moved)
+
+
+def freeze_weights_only(model):
+    for name in ("stem", "layer1", "layer2", "layer3"):
+        getattr(model, name).requires_grad_(False)
+    return model
+
+
+FAULTS = []
+
+
+# LoRA freezes everything but the adapters and the head for itself, BatchNorm's statistics too.
+MASKED_FAULTS = [("model_transform", freeze_weights_only, ("lora",))]
+
+
+def _make_batches() -> list[tuple[torch.Tensor, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(1)
+    images = 2 * torch.randn(3, 16, 3, 32, 32, generator=generator) + 1
+    return list(zip(images, torch.randint(0, 10, (3, 16), generator=generator), strict=True))
+
+
+def _make_network() -> nn.Module:
+    torch.manual_seed(0)
+    return create_model("timm/resnet18", num_classes=10)
+
+
+def _train(network: nn.Module, groups: list, lr: float) -> nn.Module:
+    """A few steps on the batches, in train mode; returns the network."""
+    optimizer = torch.optim.AdamW(groups, lr=lr)
+    network.train()
+    for images, targets in _make_batches():
+        optimizer.zero_grad()
+        F.cross_entropy(network(images), targets).backward()
+        optimizer.step()
+    return network
+
+
+def _compare_logits(network: nn.Module, other: nn.Module) -> None:
+    images = _make_batches()[0][0]
+    with torch.no_grad():
+        logits, expected = (model.eval()(images) for model in (network, other))
+    torch.testing.assert_close(logits, expected, rtol=1e-3, atol=1e-3)
+
+
+def check_pytorch_card(card: dict) -> None:
+    """`train_from` freezes what `freeze_before` does; named first, nothing is frozen."""
+    for first_trained in ("conv1", "layer4", "fc"):
+        start = _make_network()
+        networks = [copy.deepcopy(start) for _ in range(2)]
+        by_card = card["train_from"](networks[0], first_trained)
+        by_course = freeze_before(networks[1], first_trained)
+        for network in (by_card, by_course):
+            _train(network, [p for p in network.parameters() if p.requires_grad], lr=1e-3)
+        _compare_logits(by_card, by_course)
+        for name in list_frozen(start, first_trained):
+            before = start.get_submodule(name).state_dict()
+            for key, value in by_card.get_submodule(name).state_dict().items():
+                assert value.equal(before[key]), f"{name}.{key} has moved"
+    (group,) = card["optimizer"].param_groups
+    assert group["lr"] == _find_best_lr("last stage"), "its learning rate is not the searched one"
+
+
+def check_lightning_card(card: dict) -> None:
+    """`FineTuning` trains as a plain loop does; its learning rates are the searched ones."""
+    start = _make_network()
+    frozen = [name for name, _ in start.named_children() if name not in ("layer4", "fc")]
+    module = card["FineTuning"](copy.deepcopy(start), frozen=frozen)
+    batches = DataLoader(_make_batches(), batch_size=None)
+    quiet_trainer(max_epochs=1, accelerator="cpu").fit(module, batches)
+    network = freeze_before(copy.deepcopy(start), "layer4")
+    head = {"params": list(network.fc.parameters()), "lr": 5e-3}
+    expected = _train(network, [{"params": list(network.layer4.parameters())}, head], lr=1e-3)
+    _compare_logits(module.model, expected)
+    defaults = inspect.signature(card["FineTuning"]).parameters
+    best = {"lr": "last stage", "head_lr": "linear probe"}
+    for name, scheme in best.items():
+        assert defaults[name].default == _find_best_lr(scheme), f"{name} is not the searched one"
+
+
+def _find_best_lr(scheme: str) -> float:
+    """The learning rate of the lesson's stored search, for 500 photographs."""
+    rows = read_file(STUDIES / "freezing/study.json")["rows"]
+    rows = [r for r in rows if (r["scheme"], r["dataset"], r["train"]) == (scheme, "photos", 500)]
+    return max(rows, key=lambda row: np.mean(row["val_accuracy"]))["lr"]

@@ -1,0 +1,36 @@
+"""☆ experiments: what they leave behind. Wrong answers: `tests/lessons/experiments.py`."""
+
+import os
+
+import pytest
+
+from course_utils.checking.experiment import run_experiment
+from course_utils.results import append_record
+
+
+@pytest.mark.parametrize("runs", [None, "lesson"])
+def test_an_experiment_leaves_no_record_in_the_lesson(monkeypatch, tmp_path, runs):
+    if runs is None:
+        monkeypatch.delenv("COURSE_RUNS_DIR")
+        monkeypatch.chdir(tmp_path)
+    else:
+        monkeypatch.setenv("COURSE_RUNS_DIR", str(tmp_path / runs))
+    before = dict(os.environ)
+    written = []
+
+    def answer(config, data):
+        append_record("run", {"arm": "mine", "epochs": config.epochs, "images": len(data.train)})
+        written.append(os.environ["COURSE_RUNS_DIR"])
+        return "found"
+
+    assert run_experiment(answer) == "found"
+    assert dict(os.environ) == before
+    assert not os.path.exists(written[0])
+    assert not list(tmp_path.rglob("*.jsonl"))
+
+
+def test_an_experiment_that_fails_leaves_no_setting(monkeypatch, tmp_path):
+    monkeypatch.setenv("COURSE_RUNS_DIR", str(tmp_path))
+    with pytest.raises(ZeroDivisionError):
+        run_experiment(lambda config, data: 1 / 0)
+    assert os.environ["COURSE_RUNS_DIR"] == str(tmp_path)

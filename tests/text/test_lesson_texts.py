@@ -1,0 +1,217 @@
+"""Sentences of lessons against the stored results that they are about, and against each other."""
+
+import math
+import re
+from collections import defaultdict
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from course_tools.lab import lab
+from course_tools.run.lessons import NOTEBOOKS, find_lessons
+from course_utils import plots
+from course_utils.measure.paired import paired_difference
+from course_utils.results import RESULTS, STUDIES, read_file
+
+KNOWN = {
+    "STUDIES": STUDIES,
+    "SLOWER": 1.02,
+    "math": math,
+    "np": np,
+    "paired_difference": paired_difference,
+    "pd": pd,
+    "plots": plots,
+    "plt": plt,
+    "print": lambda *_, **__: None,
+    "read_file": read_file,
+    "stats": stats,
+}
+
+
+def read_cells(number):
+    """The sources of a lesson's cells, by their names, in order."""
+    (lesson,) = (lesson for lesson in find_lessons() if lesson.name.startswith(number))
+    return {cell.id: cell.source for cell in lesson.read().cells}
+
+
+def run_cells(number, *names):
+    """What cells that read stored results leave behind."""
+    cells, known = read_cells(number), dict(KNOWN)
+    plt.switch_backend("agg")
+    for name in names:
+        exec(cells[name].replace("plt.show()", "plt.close('all')"), known)
+    return known
+
+
+@pytest.fixture(scope="module")
+def lesson_16():
+    names = ("stored", "trials-figure", "fresh", "fresh-figure", "fresh-verdicts", "verdict-lines")
+    return run_cells("16", *names)
+
+
+def test_lesson_16_calls_gains_what_survives_a_correction_for_all_comparisons(lesson_16):
+    gained = [
+        (epochs, name)
+        for epochs, name in lesson_16["survive"]
+        if lesson_16["differences"][epochs][name][1].mean > 0
+    ]
+    assert len(lesson_16["compared"]) == 18
+    assert gained == [(4, "schedule-free"), (10, "schedule-free"), (10, "AdamW, centralized")]
+    helps = read_cells("16")["verdict-card"].split("\n")[0]
+    praised, _, doubted = helps.partition("The gains of")
+    assert "schedule-free AdamW gained in both trainings" in praised
+    assert "centralized gradients in the longer one" in praised
+    assert "Muon and Adafactor do not survive" in doubted
+
+
+@pytest.mark.parametrize(
+    ("p_values", "adjusted"),
+    [
+        ([0.01], [0.01]),
+        ([0.01, 0.04], [0.02, 0.04]),
+        ([0.04, 0.01], [0.04, 0.02]),
+        ([0.02, 0.02, 0.9], [0.06, 0.06, 0.9]),
+        ([0.03, 0.04], [0.06, 0.06]),  # never below one before it
+        ([0.6, 0.7], [1.0, 1.0]),
+    ],
+)
+def test_holms_correction(lesson_16, p_values, adjusted):
+    assert lesson_16["adjust_holm"](p_values) == pytest.approx(adjusted)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_at_the_edges_of_fiellers_interval_a_paired_test_just_decides(lesson_16, seed):
+    rng = np.random.default_rng(seed)
+    below = 5 + rng.standard_normal(6)
+    above = 2 + 0.5 * below + rng.standard_normal(6)
+    low, high = lesson_16["find_ratio_interval"](above, below)
+    assert low < above.mean() / below.mean() < high
+    for ratio in (low, high):  # mean(above - ratio * below) differs from 0 with p = 0.05 exactly
+        assert stats.ttest_1samp(above - ratio * below, 0).pvalue == pytest.approx(0.05)
+
+
+def test_a_ratio_has_no_interval_if_what_divides_may_be_zero(lesson_16):
+    find = lesson_16["find_ratio_interval"]
+    assert find(np.array([1.0, 2.0, 3.0]), np.array([-1.0, 0.5, 1.0])) is None
+
+
+def test_lesson_16_gives_the_interval_in_which_lead_and_gain_share_their_noise(lesson_16):
+    assert (lesson_16["low"], lesson_16["high"]) == pytest.approx((-0.13, 1.23), abs=0.01)
+
+
+def test_in_lesson_12_a_step_without_which_something_is_gained_is_no_needed_step():
+    found = run_cells("12", "read-parts", "parts-table", "count")
+    assert found["group_of"]["half the epochs"] == "a trade-off"
+    for step, group in found["group_of"].items():
+        gains = {"more accurate", "faster"} & set(found["judged"][f"without {step}"])
+        assert not (gains and group == "a loss is shown"), step
+    assert found["letters"] == ["B"], "all answers that the undecided steps leave open"
+
+
+@pytest.mark.parametrize(
+    ("words", "group"),
+    [
+        (("less accurate", "slower"), "a loss is shown"),
+        (("less accurate", "inconclusive"), "a loss is shown"),
+        (("equivalent", "slower"), "a loss is shown"),
+        (("less accurate", "faster"), "a trade-off"),
+        (("more accurate", "slower"), "a trade-off"),
+        (("equivalent", "inconclusive"), "undecided"),
+        (("more accurate", "faster"), "no loss"),
+        (("equivalent", "equivalent"), "no loss"),
+    ],
+)
+def test_lesson_12_sorts_its_steps(words, group):
+    found = run_cells("12", "read-parts", "parts-table", "count")
+    found["judged"]["without a step"] = words
+    assert found["sort_step"]("a step") == group
+
+
+def test_lesson_14_prints_its_margin_with_the_word():
+    class Difference:
+        def verdict(self, margin):
+            return "equivalent" if margin == 2.0 else "helps"
+
+    (source,) = (text for text in read_cells("14").values() if "def add_margin" in text)
+    start = source.index("def add_margin")
+    for margin, words in ((2.0, "equivalent (±2)"), (1.0, "helps")):
+        exec(source[start : source.index("\n\n\n", start)], known := {"MARGIN": margin})
+        assert known["add_margin"](Difference()) == words
+
+
+def test_lesson_13_asks_its_question_before_it_measures():
+    """The heading and the first of two numbers were lost once."""
+    cells = read_cells("13")
+    before = cells["snapshot-read"]
+    heading, _, question = before.partition("### A flatter minimum?")
+    assert heading
+    assert "flatter minimum" in question
+    assert question.index("The first is") > question.index("we measure two")
+    assert cells["noise-md"].startswith("The second number")
+
+
+def test_lesson_13_judges_the_cosine_by_the_eight_stored_seeds():
+    rows = pd.DataFrame(read_file(STUDIES / "weight_averaging/study.json")["rows"])
+    chosen = rows[
+        (rows.seed != 100)
+        & (rows.start == "pretrained")
+        & (rows.optimizer == "AdamW")
+        & (rows.schedule == "cosine")
+    ]
+    stored = paired_difference(100 * chosen["last"].to_numpy(), 100 * chosen["mean"].to_numpy())
+    few = paired_difference([0.0, 0.0, 0.0], [-0.6, -0.8, -1.0])  # hurts
+    helps = paired_difference([0.0, 0.0, 0.0], [5.0, 5.5, 6.0])
+    said = []
+    for name, expected in (("photos", "equivalent"), ("mine (folder)", "hurts")):
+        data = type("Data", (), {"name": name})()
+        known = {"verdicts": {"constant": helps, "cosine": few}, "stored_cosine": stored}
+        exec(read_cells("13")["answer"], known | {"data": data, "print": said.append})
+        assert f"cosine: {expected}, seeds: " in said[-3]
+        assert said[-2].startswith("Answer B.")
+
+
+def test_a_source_has_the_same_authors_in_every_lesson():
+    authors = defaultdict(set)
+    for lesson in find_lessons():
+        text = lesson.read().cells[-1].source
+        for source in re.split(r" · |Sources: |\n", text):
+            if found := re.match(r"(\w+\. [^,\[]+), \[[^\]]*\]\(([^)]+)\)", source):
+                authors[found[2]].add(found[1])
+    assert len(authors) > 50
+    assert {link: names for link, names in authors.items() if len(names) > 1} == {}
+
+
+def test_a_recipe_of_lesson_91_lies_where_the_file_browser_makes_it():
+    shown = lab.__dict__["NOTEBOOKS"]
+    assert shown == NOTEBOOKS
+    recipes = re.findall(r"course race (?:lesson_12 )?(\S+\.py)", read_cells("91")["race"])
+    assert len(recipes) == 3
+    assert {name.rpartition("/")[0] for name in recipes} == {NOTEBOOKS.name}
+
+
+def test_what_lessons_say_of_a_gpu_is_what_was_measured():
+    rows = read_file(RESULTS / "measured_nvidia_h200.json")["rows"]
+    found = {tuple(row["settings"].values()): row for row in rows}
+    plain, last = ("contiguous", False), ("channels last", False)
+    times = [
+        ("ResNet-50", "fp32", *plain),
+        ("ResNet-50", "fp32, PyTorch's default", *plain),
+        ("ResNet-50", "bf16", *plain),
+        ("ResNet-50", "bf16", *last),
+        ("ViT-B/16", "fp32, PyTorch's default", *plain),
+        ("ViT-B/16", "tf32", *plain),
+        ("ViT-B/16", "bf16", *plain),
+    ]
+    (said,) = [text for text in read_cells("07").values() if "NVIDIA H200" in text]
+    assert re.findall(r"[\d.]+(?= ms)", said) == [f"{found[key]['ms']:.1f}" for key in times]
+    (said,) = [text for text in read_cells("11").values() if "NVIDIA H200" in text]
+    pinned, pageable = found[("pinned",)]["gb_per_s"], found[("pageable",)]["gb_per_s"]
+    assert f"at {pinned:.1f} GB per second, from ordinary memory at {pageable:.1f}." in said
+    rates = [
+        found[(name,)]["images_per_s"]
+        for name in ("torchvision on the GPU (nvJPEG)", "OpenCV, one thread")
+    ]
+    assert "decoded {:,.0f} photographs per second, and OpenCV {:,.0f}".format(*rates) in said

@@ -1,0 +1,329 @@
+"""The form of a lesson, read off the file: no kernel is started."""
+
+import ast
+import re
+from collections import defaultdict
+
+import nbformat
+import pytest
+
+from course_tools.grade.exercises import find_exercises
+from course_tools.publish.cards import find_recipe
+from course_tools.publish.sections import is_card
+from course_tools.run.key import digest_outputs
+from course_tools.run.lessons import MEMORY_LIMIT_BYTES, find_lessons
+from tests.conftest import find_notebooks
+from tests.lessons.cards import find_faults, has_cards
+
+HEADINGS = [
+    "Question",
+    "Set-up",
+    "Idea",
+    "From scratch",
+    "Check",
+    "The library way",
+    "Experiment",
+    "Verdict",
+    "Recipe",
+    "Exercises",
+    "Recap and sources",
+]
+PRACTICE = {  # lessons without a new technique
+    "90_find_the_bug": ["Question", "Set-up", "Exercises", "Verdict", "Recap and sources"],
+    "91_project": [
+        "Question",
+        "Set-up",
+        "Idea",
+        "Experiment",
+        "Verdict",
+        "Exercises",
+        "Recap and sources",
+    ],
+}
+
+MOST_SEEN_LINES = 20  # of a cell, in a lesson of the second edition
+IMPORTS_OR_DOCSTRING = ast.Import | ast.ImportFrom | ast.Expr
+
+
+@pytest.fixture
+def notebook(notebook_path):
+    return nbformat.read(notebook_path, as_version=4)
+
+
+def cells_of(notebook, kind):
+    return [cell for cell in notebook.cells if cell.cell_type == kind]
+
+
+def parse(cell):
+    """The cell's statements; a script that the cell writes is Python too."""
+    return ast.parse(re.sub(r"^%%writefile .*\n", "", cell.source)).body
+
+
+def is_script(cell):
+    return cell.source.startswith("%%writefile")
+
+
+def count_lines(cell):
+    """Of a cell; a script that it writes has to import for itself, which is not counted."""
+    lines = cell.source.count("\n") + 1
+    if not is_script(cell):
+        return lines
+    return lines - next(n.lineno for n in parse(cell) if not isinstance(n, IMPORTS_OR_DOCSTRING))
+
+
+def tagged(notebook, tag):
+    return [cell for cell in notebook.cells if tag in cell.metadata.get("tags", [])]
+
+
+def tagged_for_grading(notebook):
+    return [c for c in notebook.cells if c.metadata.get("nbgrader", {}).get("grade")]
+
+
+def is_lesson(notebook_path):
+    return not notebook_path.stem.startswith("00")
+
+
+def expect_headings(notebook_path):
+    return PRACTICE.get(notebook_path.stem, HEADINGS)
+
+
+def test_it_is_valid_and_knows_what_it_is(notebook):
+    nbformat.validate(notebook)
+    about = notebook.metadata["course"]
+    needed = {"question", "technique", "seam", "minutes", "budget_s", "time_s", "key", "outputs"}
+    assert needed <= set(about) <= needed | {"headline", "peak_mb"}
+    assert about["time_s"] <= about["budget_s"] <= 240  # a budget that is not kept is none
+    assert about.get("peak_mb", 0) <= MEMORY_LIMIT_BYTES / 1e6
+    assert set(notebook.metadata) == {"course", "kernelspec", "language_info"}
+
+
+def test_headings_are_the_fixed_ones(notebook, notebook_path):
+    text = "\n".join(cell.source for cell in cells_of(notebook, "markdown"))
+    assert re.search(r"^# \d\d · ", text)
+    if is_lesson(notebook_path):
+        assert re.findall(r"^## (.+)$", text, re.MULTILINE) == expect_headings(notebook_path)
+        assert re.search(r"Minutes: \d+ · Prerequisites: .+ · Seam: .+ · Budget: ", text)
+        assert text.count("<details>") >= 2 + 2 * 3  # the prediction; a hint and answer each
+
+
+def test_exercises_say_how_hard_they_are(notebook):
+    text = "\n".join(cell.source for cell in cells_of(notebook, "markdown"))
+    stars = re.findall(r"^### (☆|★+) .*\((\d+) minutes\)$", text, re.MULTILINE)
+    points = [cell.metadata["nbgrader"]["points"] for cell in tagged_for_grading(notebook)]
+    assert [len(star) for star, _ in stars] == points == sorted(points)
+
+
+def test_three_exercises_or_more_and_one_finds_a_bug(notebook, notebook_path):
+    if is_lesson(notebook_path):
+        assert len(tagged_for_grading(notebook)) >= 3
+        text = "\n".join([notebook_path.stem, *(cell.source for cell in notebook.cells)])
+        assert re.search("find.the.bug", text, re.IGNORECASE)
+
+
+@pytest.mark.parametrize(
+    "lesson", [found for found in find_lessons() if has_cards(found)], ids=lambda found: found.name
+)
+def test_a_recipe_has_the_fixed_form(lesson):
+    assert find_faults(lesson) == []
+
+
+def test_cells_are_short_and_explained(notebook, notebook_path):
+    code, prose = cells_of(notebook, "code"), cells_of(notebook, "markdown")
+    assert max(count_lines(cell) for cell in code if not is_card(cell)) <= 30  # cards: test_cards
+    ordinary = [cell for cell in code if not is_script(cell) and not is_card(cell)]
+    lengths = sorted(map(count_lines, ordinary))
+    assert lengths[len(lengths) // 2] <= 12
+    assert 0.95 <= len(prose) / len(code) <= 1.7
+    if is_lesson(notebook_path):
+        assert 25 <= len(notebook.cells) <= 150
+
+
+def test_code_that_only_draws_is_folded(notebook):
+    """`course run --store` writes both; a cell that a reader folded by hand has no tag."""
+    for cell in cells_of(notebook, "code"):
+        hidden = "hide-input" in cell.metadata.get("tags", [])
+        assert cell.metadata.get("jupyter", {}).get("source_hidden", False) == hidden, cell.source
+        assert (cell.metadata.get("cellView") == "form") == hidden, cell.source
+
+
+def test_parameters_are_literals(notebook, notebook_path):
+    if not is_lesson(notebook_path):
+        return
+    (cell,) = tagged(notebook, "parameters")
+    for node in parse(cell):
+        assert isinstance(node, ast.Assign)
+        ast.literal_eval(node.value)
+    for line in cell.source.splitlines():
+        assert "#" in line, f"no unit or meaning beside {line}"
+
+
+def test_no_output_was_edited_by_hand(notebook):
+    """`course run --store` wrote the digest beside the outputs."""
+    stored = notebook.metadata["course"]["outputs"]
+    assert digest_outputs(notebook) == stored, "make the outputs again: course list --stale"
+
+
+def test_outputs_are_those_of_one_clean_run(notebook, notebook_path):
+    assert notebook_path.stat().st_size <= 500_000
+    code = cells_of(notebook, "code")
+    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+    outputs = [output for cell in code for output in cell.outputs]
+    assert not [output for output in outputs if output.output_type == "error"]
+    assert not [output for output in outputs if output.get("name") == "stderr"]
+    text = "\n".join(str(output) for output in outputs)
+    assert not re.search(r"/(?:work|root|home|tmp|Users)/", text), "a machine's path"
+    assert not re.search(r"\d+/\d+ \[\d\d:\d\d|widget-view", text), "progress-bar residue"
+    assert not tagged(notebook, "injected-parameters")
+
+
+def test_checked_outputs_hold_claims_or_stable_text(notebook, notebook_path):
+    checked = tagged(notebook, "nbval-check-output")
+    assert checked or not is_lesson(notebook_path)
+    for cell in checked:
+        assert cell.outputs
+        assert 'kind="effect"' not in cell.source, "effects differ between profiles"
+
+
+def test_grading_metadata_are_complete(notebook):
+    identifiers = []
+    for cell in notebook.cells:
+        if "nbgrader" in cell.metadata:
+            about = cell.metadata["nbgrader"]
+            assert about["schema_version"] == 3
+            assert about["grade"] != about["solution"]
+            assert ("### BEGIN SOLUTION" in cell.source) == about["solution"]
+            identifiers.append(about["grade_id"])
+    assert len(set(identifiers)) == len(identifiers)
+
+
+def test_nothing_is_defined_in_two_notebooks():
+    where = defaultdict(set)
+    for path in find_notebooks():
+        for cell in cells_of(nbformat.read(path, as_version=4), "code"):
+            for node in [] if is_card(cell) else parse(cell):  # a card is a file of its own
+                if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                    where[node.name].add(path.stem)
+    assert not {name: places for name, places in where.items() if len(places) > 1}
+
+
+def test_figures_are_labelled(notebook):
+    """Every axes.set of a plot names both axes, and its title says what to see."""
+    for cell in cells_of(notebook, "code"):
+        if ".plot(" in cell.source and 'axis("off")' not in cell.source:
+            assert "xlabel" in cell.source, cell.source
+            assert "ylabel" in cell.source, cell.source
+            assert "title" in cell.source, cell.source
+
+
+def is_folded(cell):
+    hidden = cell.metadata.get("jupyter", {}).get("source_hidden")
+    return hidden or "hide-input" in cell.metadata.get("tags", [])
+
+
+def find_long_cells(notebook):
+    """The first line of each code cell that a reader sees and that is too long; cards may be."""
+    seen = [
+        cell for cell in cells_of(notebook, "code") if not is_folded(cell) and not is_card(cell)
+    ]
+    return [cell.source.split("\n")[0] for cell in seen if count_seen(cell) > MOST_SEEN_LINES]
+
+
+def count_seen(cell):
+    """Lines without those that mark where a solution begins and ends."""
+    return count_lines(cell) - len(re.findall(r"^ *### (?:BEGIN|END) ", cell.source, re.MULTILINE))
+
+
+def test_a_lesson_with_a_recipe_shows_no_long_cell(notebook):
+    if find_recipe(notebook):
+        assert find_long_cells(notebook) == []
+
+
+def test_a_long_cell_is_found_unless_it_is_folded_or_a_card():
+    long = "x = 1\n" * MOST_SEEN_LINES
+    notebook = nbformat.v4.new_notebook()
+    for metadata in (
+        {},
+        {"tags": ["card"]},
+        {"tags": ["hide-input"]},
+        {"jupyter": {"source_hidden": True}},
+    ):
+        notebook.cells.append(nbformat.v4.new_code_cell(long + "0", metadata=metadata))
+    notebook.cells.append(nbformat.v4.new_code_cell(long.strip()))
+    assert find_long_cells(notebook) == ["x = 1"]
+
+
+def list_bindings(cell):
+    """What each name at the top of a cell stands for: an import's origin, or the cell's own."""
+    found = {}
+    for node in parse(cell):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            module = getattr(node, "module", "")
+            for alias in node.names:
+                found[alias.asname or alias.name.split(".")[0]] = (module, alias.name)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found[node.name] = cell.id
+        else:
+            stored = [n.id for n in ast.walk(node) if isinstance(n, ast.Name) and is_stored(n)]
+            found |= dict.fromkeys(stored, cell.id)
+    return found
+
+
+def is_stored(name):
+    return isinstance(name.ctx, ast.Store)
+
+
+def find_overwritten(notebook):
+    """Names that a card gives another meaning, and that a cell below reads as the lesson's.
+
+    A lesson's exercises stand below its cards: where a card calls its stand-in ``images``, an
+    exercise must not mean the lesson's. To import the same thing again changes nothing.
+    """
+    code = cells_of(notebook, "code")
+    lesson, changed, overwritten = {}, set(), set()
+    for cell in code:
+        bindings = list_bindings(cell)
+        if is_card(cell):
+            same = {name for name, meaning in bindings.items() if lesson.get(name) == meaning}
+            changed |= (bindings.keys() & lesson.keys()) - same
+            continue
+        nodes = [n for statement in parse(cell) for n in ast.walk(statement)]
+        read = {n.id for n in nodes if isinstance(n, ast.Name) and not is_stored(n)}
+        own = {n.id for n in nodes if isinstance(n, ast.Name) and is_stored(n)}
+        own |= {n.arg for n in nodes if isinstance(n, ast.arg)}
+        overwritten |= (read & changed) - own - bindings.keys()
+        changed -= bindings.keys()
+        lesson |= bindings
+    return sorted(overwritten)
+
+
+def test_cards_change_nothing_for_the_cells_below(notebook):
+    assert find_overwritten(notebook) == [], "call it otherwise in the card"
+
+
+def test_a_name_that_a_card_overwrites_is_found():
+    def make(*sources):
+        cells = [nbformat.v4.new_code_cell(source) for source in sources]
+        cells[1].metadata["tags"] = ["card"]
+        return nbformat.v4.new_notebook(cells=cells)
+
+    lesson = "import torch\nfrom torch import nn\nimages, lam = 1, 2\ndef mix(): ..."
+    card = "import torch\nfrom torch import nn\n{}"
+    exercise = "def answer(images):\n    return nn, torch, images\nmix(), lam"
+    assert find_overwritten(make(lesson, card.format("images = 3"), exercise)) == []
+    assert find_overwritten(make(lesson, card.format("lam = 3"), exercise)) == ["lam"]
+    assert find_overwritten(make(lesson, card.format("def mix(): ..."), exercise)) == ["mix"]
+    assert find_overwritten(make(lesson, "import numpy as nn", exercise)) == ["nn"]
+    assert find_overwritten(make(lesson, card.format("new = 3"), "new = 4\nnew")) == []
+    assert find_overwritten(make(lesson, card.format("lam = 3"), "lam = 4\nlam", "lam")) == []
+
+
+def test_no_card_is_taken_for_an_answer():
+    """An answer that lost its metadata is found by the function that it defines."""
+    names = {x.name.replace("_", "") for lesson in find_exercises() for x in lesson.exercises}
+    assert names
+    for path in find_notebooks():
+        for cell in filter(is_card, nbformat.read(path, as_version=4).cells):
+            kinds = ast.FunctionDef | ast.ClassDef
+            functions = [node.name for node in parse(cell) if isinstance(node, kinds)]
+            defined = {name.replace("_", "").casefold() for name in functions}
+            assert not defined & names, f"{path.stem}: {cell.id}"
