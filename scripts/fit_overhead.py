@@ -2,7 +2,7 @@
 
 Both train the same model on the same batches at the same precision, in turn (A B B A), and
 both clocks run as `course_utils.measure.Throughput` does: from batch to batch, loading included,
-without the first three steps. Run it on an otherwise idle machine: ``make bench``.
+without the first three steps. Run it on an otherwise idle machine.
 """
 
 import os

@@ -69,7 +69,7 @@ def format_race(race: Mapping) -> str:
     variants, record_variants = (len(list_variants(race, recipe)) for recipe in (OURS, RECORD))
     return (
         f"A race on {race['dataset']} from random weights, seconds to an accuracy, for ours of "
-        "[lesson 12](notebooks/12_putting_it_together.ipynb) and for a published record, a "
+        "[lesson 12](../notebooks/12_putting_it_together.ipynb) and for a published record, a "
         "speed-run for 94 % on GPUs, each at the fastest of its variants "
         f"(ours: {variants}, the record: {record_variants}). "
         f"{'; '.join(reached)}. Medians over the seeds ({say_seeds(race)}): an accuracy that half "

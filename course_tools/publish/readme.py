@@ -1,9 +1,10 @@
-"""The README's results, made from what is stored; ``course sync`` puts them there.
+"""What is stored of results, as ``docs/results.md`` and the README show it; by ``course sync``.
 
-A table with a row for each headline of a lesson, the race in a sentence, and, folded, where the
-numbers come from.
+The page has a row for each headline of a lesson, the race in a sentence, and where the numbers come
+from. The README has the findings: of each lesson the first headline that is decided.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,7 @@ from course_utils.results import (
 
 __all__ = [
     "describe_first_headlines",
+    "format_findings",
     "format_headlines",
     "format_section",
     "format_sources",
@@ -139,9 +141,32 @@ def describe_first_headlines(lessons: Sequence[Lesson], root: Path = ROOT) -> di
     return {name: f"{what}: {''.join(cells)}" for name, (what, cells) in found.items() if cells}
 
 
+def _is_decided(measured: str) -> bool:
+    return bool(re.search(r"(helps|hurts|equivalent \(.*\))$", measured))
+
+
+def format_findings(lessons: Sequence[Lesson], root: Path = ROOT) -> str:
+    """The README's list: of each lesson the first headline whose verdict is decided.
+
+    Raises:
+        CourseError: as `format_section`.
+    """
+    sets = read_result_sets(root / "data" / "results")[:1]
+    studies = read_studies(lessons, root / "lesson_code") if sets else {}
+    lines = []
+    for lesson in lessons:
+        filled = [_fill(lesson, headline, sets, studies) for headline in lesson.headline]
+        decided = [(what, cells[0]) for what, cells in filled if cells and _is_decided(cells[0])]
+        for what, measured in decided[:1]:
+            difference, _, verdict = measured.rpartition(": ")
+            interval = f"{difference.partition(';')[0]})"  # seeds and regime are on the page
+            lines.append(f"- {lesson.name[:2]} · {what}: **{verdict}**, {interval}")
+    return "\n".join(lines) or NONE_YET
+
+
 def _make_row(lesson: Lesson, headline: dict, sets: Sequence[dict], studies: Mapping) -> str:
     what, cells = _fill(lesson, headline, sets, studies)
-    link = f"[{lesson.name}](notebooks/{lesson.path.name})"
+    link = f"[{lesson.name}](../notebooks/{lesson.path.name})"
     return f"| {' | '.join([link, *map(escape_cell, [what, *cells])])} |"
 
 
@@ -182,14 +207,12 @@ def format_headlines(
 
 
 def format_sources(sources: Sequence[Mapping]) -> str:
-    """Where the numbers come from: a line for each file of results, in Markdown, folded."""
-    lines = map(_format_provenance, sources)
-    summary = "<details><summary>Commands, machines, versions and commits</summary>"
-    return "\n".join([summary, "", *lines, "", "</details>"])
+    """Where the numbers come from: a line for each file of results, in Markdown."""
+    return "\n".join(map(_format_provenance, sources))
 
 
 def format_section(lessons: Sequence[Lesson], root: Path = ROOT) -> str:
-    """All that the README shows of the results below ``root``.
+    """All that ``docs/results.md`` shows of the results below ``root``.
 
     Raises:
         CourseError: a headline that no results of its lesson know; a damaged or missing file.

@@ -42,13 +42,12 @@ __all__ = [
 ]
 
 FIGURE = "docs/accuracy_in_seconds.png"  # below the repository
-FINE_TUNING = "data/results/quick_photos_2cores.json"  # by `course run 02`
-FILES = (FINE_TUNING, f"lesson_code/{RACE}")  # below the repository
+EXAMPLES = "start_here/study.json"  # trainings of lesson 02
+FILES = tuple(f"lesson_code/{name}" for name in (EXAMPLES, RACE))  # below the repository
 FEW = {  # variants of lesson 02's comparison on 2,000 photographs, and what the figure calls them
     "from scratch": ("2,000 images, from scratch", "grey"),
     "linear probe": ("2,000 images, pretrained", "blue"),
 }
-FEW_COMPARISON = "many photographs"
 RACERS = {  # recipes of the race, all their variants in one colour
     OURS: ("all images: ours, from scratch", "green"),
     RECORD: ("all images: a published speed-run", "purple"),
@@ -68,18 +67,11 @@ class Series(NamedTuple):
 
 def _read_few(results: Mapping) -> list[Series]:
     """The trainings of lesson 02."""
-    runs = [
-        run
-        for lesson in results["lessons"]
-        if lesson["name"].startswith("02_")
-        for run in lesson["runs"]
-        if run["comparison"] == FEW_COMPARISON
-    ]
     found = []
     for arm, (label, colour) in FEW.items():
-        curves = [run["curve"] for run in runs if run["arm"] == arm]
+        curves = [run["curve"] for run in results["curves"] if run["arm"] == arm]
         if not curves:
-            raise KeyError(f"{FEW_COMPARISON}: {arm}")
+            raise KeyError(arm)
         found.append(Series(label, colour, curves))
     return found
 
@@ -203,9 +195,7 @@ def format_figure(root: Path = ROOT) -> str:
         [
             f"![CIFAR-10's photographs on two CPU cores: {goals}]({FIGURE})",
             "",
-            "One line per training, one dot per validation, on photographs that the training has "
-            f"not seen. Each time is the median over the seeds ({seeds}), of the variant of the "
-            "recipe that is fastest. Pretrained weights come with the course. "
-            "[Results](#results) says where the numbers come from.",
+            f"One line per training. A time is the median over the seeds ({seeds}), of the "
+            "recipe's fastest variant. [Results](docs/results.md) has the sources.",
         ]
     )

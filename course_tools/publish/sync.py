@@ -1,4 +1,4 @@
-"""``course sync``: README's tables and figure, and links between lessons.
+"""``course sync``: the tables of README and docs, the README's figure, links between lessons.
 
 They are written from the lessons and from stored results. Nothing of it is edited by hand, so a
 new lesson is a new notebook and no edit elsewhere.
@@ -11,7 +11,7 @@ from pathlib import Path
 import nbformat
 
 from course_tools.publish.problems import HEADING, read_problems
-from course_tools.publish.readme import format_section
+from course_tools.publish.readme import format_findings, format_section
 from course_tools.publish.readme_figure import draw_figure, format_figure, is_stale
 from course_tools.run.lessons import Lesson
 from course_utils.errors import CourseError
@@ -27,22 +27,21 @@ __all__ = [
     "sync_course",
 ]
 
+RESULTS_PAGE = Path("docs", "results.md")
 AFTER_THE_LAST = "a project of your own, with the [map of the seams](00_start_here.ipynb) beside it"
 
 
 def format_lesson_map(lessons: Sequence[Lesson]) -> str:
     """The README's table of lessons, in Markdown."""
-    rows = ["| lesson | question | technique | seam | minutes |", "|---|---|---|---|---|"]
-    rows += [
-        f"| [{x.name}](notebooks/{x.path.name}) | {x.question} | {x.technique} | {x.seam} "
-        f"| {x.minutes} |"
-        for x in lessons
-    ]
+    rows = ["| lesson | question |", "|---|---|"]
+    for x in lessons:
+        title = x.name.replace("_", " ")
+        rows.append(f"| [{title}](notebooks/{x.path.name}) | {x.question} |")
     return "\n".join(rows)
 
 
 def format_problems(first: Lesson) -> str:
-    """The table from symptom to lesson, as the first lesson has it, with links from the README.
+    """The first lesson's table from symptom to lesson, without what to measure first.
 
     Raises:
         CourseError: the lesson has no such table.
@@ -50,11 +49,12 @@ def format_problems(first: Lesson) -> str:
     table = read_problems(first, "notebooks/")
     if not table:
         raise CourseError(f"{first.name}: begin a cell with {HEADING}, and put the table below it")
-    return table
+    rows = [line.strip("|").split("|") for line in table.splitlines()]
+    return "\n".join(f"|{'|'.join([symptom, *rest])}|" for symptom, _, *rest in rows)
 
 
 def replace_section(text: str, name: str, section: str) -> str:
-    """The README's ``text`` with ``section`` between the two markers of this name.
+    """A page's ``text`` with ``section`` between the two markers of this name.
 
     Raises:
         CourseError: the markers are not there.
@@ -62,7 +62,7 @@ def replace_section(text: str, name: str, section: str) -> str:
     begin, end = f"<!-- {name}: course sync -->", f"<!-- end of {name} -->"
     between = re.compile(f"(?<={re.escape(begin)}\n).*?(?={re.escape(end)})", re.DOTALL)
     if not between.search(text):
-        raise CourseError(f"the README has no lines {begin} and {end}: put them around its table")
+        raise CourseError(f"a page has no lines {begin} and {end}: put them around its table")
     return between.sub(lambda _: f"{section}\n", text, count=1)
 
 
@@ -116,8 +116,10 @@ def list_changes(root: Path, lessons: Sequence[Lesson]) -> dict[Path, str]:
     text = replace_section(text, "figure", format_figure(root))
     text = replace_section(text, "problems", format_problems(lessons[0]))
     text = replace_section(text, "lessons", format_lesson_map(lessons))
-    text = replace_section(text, "results", format_section(lessons, root))
-    wanted = {readme: text}
+    text = replace_section(text, "findings", format_findings(lessons, root))
+    page = root / RESULTS_PAGE
+    results = replace_section(page.read_text("utf-8"), "results", format_section(lessons, root))
+    wanted = {readme: text, page: results}
     for lesson, line in navigation.items():
         notebook = lesson.read()
         if not notebook.cells[-1].source.endswith(f"\n\n{line}"):

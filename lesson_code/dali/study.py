@@ -3,7 +3,7 @@
 Both read the same JPEG files of lesson 11 (`draw_scenes`), cut out the middle, resize it to what
 the network reads, and augment as the baseline does, in batches of the profile's size.
 The arms take turns (forth and back), so that what else the machine does hits all alike; a ratio
-is taken within each round. Run it on an otherwise idle machine: ``make bench``.
+is taken within each round. Run it on an otherwise idle machine.
 """
 
 import tempfile

@@ -11,7 +11,7 @@ from torch import nn
 
 from course_utils.results import STUDIES, read_file
 from lesson_code.find_the_bug.checks import read_script
-from tests.conftest import ROOT
+from tests.places import ROOT
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 
 from course_utils.measure.paired import paired_difference
 from course_utils.results import STUDIES, read_file
-from tests.conftest import ROOT
+from tests.places import ROOT
 
 CASES = list(itertools.product(("pretrained", "from scratch"), ("AdamW", "SGD")))
 READINGS = ("steepest slope", "a tenth of the lowest", "Lightning's suggestion")

@@ -9,7 +9,7 @@ from scipy.stats import ttest_rel
 
 from course_utils.measure.paired import paired_difference
 from course_utils.results import STUDIES, read_file
-from tests.conftest import ROOT
+from tests.places import ROOT
 
 SHORT, LONG = 4, 10
 

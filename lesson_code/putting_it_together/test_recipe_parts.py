@@ -8,7 +8,7 @@ from course_utils.config import load_config
 from course_utils.measure.provenance import describe_value
 from course_utils.training import compare
 from lesson_code.putting_it_together import study_parts
-from tests.conftest import ROOT
+from tests.places import ROOT
 
 LESSON = ROOT / "notebooks" / "12_putting_it_together.ipynb"
 TAKEN = ("parameters", "imports", "steps")  # cells

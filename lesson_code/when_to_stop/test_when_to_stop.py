@@ -10,7 +10,7 @@ import pytest
 from course_tools.study.lesson_code import read_definitions
 from course_utils.claims import claim
 from course_utils.measure.paired import paired_difference
-from tests.conftest import ROOT
+from tests.places import ROOT
 
 STEM = "18_when_to_stop"
 READING = ("stored", "best-epochs", "judge-patience", "patience-table", "retrain-table", "averaged")

@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from course_tools.publish.browser import INSTALL, find_chromium
-from tests.conftest import ROOT
+from tests.places import ROOT
 
 START_LIMIT_S = 300  # a guard against a hang, not a measurement
 CLAIM = "b:has(> span[style*='background'])"  # a claim's text, with its mark inside

@@ -27,7 +27,7 @@ pytest.register_assert_rewrite("lesson_code", "tests.combinations")  # before th
 
 from tests.combinations.culprits import Check, find_failures  # noqa: E402
 from tests.combinations.record import BATCHES, CLASSES, HOLD_ONE, Record, check_training  # noqa: E402
-from tests.conftest import ROOT, find_notebooks  # noqa: E402
+from tests.places import ROOT, find_notebooks  # noqa: E402
 
 LESSON_SEAMS = ("data", "model", "batch", "loss", "optimizer", "trainer")
 

@@ -1,7 +1,7 @@
 import re
 
-from tests.conftest import ROOT, find_notebooks
 from tests.groups import ASKING_FOR_PORTS, SHARING, find_group
+from tests.places import ROOT, find_notebooks
 
 
 def list_parts_of_test_names():

@@ -5,7 +5,6 @@ import os
 
 import nbformat
 import pytest
-from tests.tools.publish.test_report import make_course
 
 from course_tools.pretrain import read_split
 from course_tools.publish.fair_race import RACE
@@ -19,6 +18,7 @@ from course_utils.errors import CourseError
 from course_utils.files import ROOT
 from course_utils.results import read_results
 from tests.tools.conftest import assert_one_line, write_lesson
+from tests.tools.run.test_report import make_course
 
 RUN = ("run", "00", "--profile", "smoke")
 

@@ -14,7 +14,7 @@ import nbformat
 import psutil
 import pytest
 
-from course_tools.cli import teaching as commands
+from course_tools.cli import students
 from course_tools.grade import check, exercises, kernel, sandbox, supervise
 from course_tools.grade import grade as grade_module
 from course_tools.grade.check import Limits, Result
@@ -458,7 +458,7 @@ def untouched(tmp_path, monkeypatch):
     for function in (find_exercises, find_notebook):
         here = partial(function, root=tmp_path / "student")
         monkeypatch.setattr(exercises, function.__name__, here)
-    monkeypatch.setattr(commands, "BUILD", tmp_path / "build")
+    monkeypatch.setattr(students, "BUILD", tmp_path / "build")
     monkeypatch.setattr(check, "LimitedKernel", None)
     return tmp_path
 
@@ -508,7 +508,7 @@ def test_the_help_of_a_students_course_shows_what_students_need(tmp_path):
     code = (
         "import pathlib, sys; exists = pathlib.Path.exists\n"
         "pathlib.Path.exists = lambda self: self.name == 'exercises.json' or exists(self)\n"
-        "sys.argv = ['course', '--help']\nfrom course_tools import cli\ncli.main()"
+        "sys.argv = ['course', '--help']\nfrom course_tools.cli import main as cli\ncli.main()"
     )
     variables = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"}
     done = subprocess.run(

@@ -30,7 +30,7 @@ import numpy as np
 from course_tools.publish.cards import find_recipe
 from course_tools.publish.sections import is_card
 from course_tools.run.lessons import Lesson, find_lessons
-from tests.conftest import NO_NETWORK
+from tests.places import NO_NETWORK
 
 HEADINGS = {"pytorch": "In plain PyTorch", "lightning": "In Lightning"}
 LEAD_INS = ["Use it when", "Not when", "Defaults", "Cost", "Trap", "Trap"]
@@ -325,7 +325,7 @@ def run_as_file(card, folder):
     """
     folder.mkdir(parents=True)
     (folder / "card.py").write_text(card.source, encoding="utf-8")
-    away = str(Path(__file__).with_name("no_course"))
+    away = str(Path(__file__).parents[1] / "no_course")
     done = subprocess.run(
         [sys.executable, "card.py"],
         cwd=folder,

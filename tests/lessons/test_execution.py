@@ -1,4 +1,8 @@
-"""Every lesson runs in `smoke`: under nbval, and three of them with papermill on real images."""
+"""Lessons run in `smoke`, under nbval: those whose key has changed, and all of them at night.
+
+The key of a lesson (`course_tools.run.key`) says whether its code, or what it depends on, differs
+from what made its stored outputs, or from a revision (``--since``).
+"""
 
 import os
 import shutil
@@ -9,7 +13,7 @@ import nbformat
 import papermill
 import pytest
 
-from course_tools.run.choose import draw_lessons
+from course_tools.run.choose import choose_lessons, draw_lessons, plan_stored
 from course_tools.run.execute import execute_lesson
 from course_tools.run.lessons import find_lessons
 from course_tools.run.plan import Plan
@@ -17,11 +21,21 @@ from course_tools.run.runner import run_lessons
 from course_utils.config import load_config
 from course_utils.errors import CourseError
 from course_utils.results import RUN_FIELDS, read_records
-from tests.conftest import ROOT
 from tests.own_folder import write_images
+from tests.places import ROOT
 
 LESSONS = {lesson.path: lesson for lesson in find_lessons()}
 TIME_LIMIT_S = 300  # a guard against a hang, not a measurement
+
+
+def pytest_generate_tests(metafunc):
+    if "lesson_to_run" not in metafunc.fixturenames:
+        return
+    lessons, option = list(LESSONS.values()), metafunc.config.option
+    if not option.nightly:
+        plan = plan_stored(ROOT / "build")
+        lessons = list(choose_lessons(lessons, plan, stale=True, since=option.since, sample=0))
+    metafunc.parametrize("lesson_to_run", lessons, ids=[lesson.name for lesson in lessons])
 
 
 def run_smoke(lesson, folder, environment, dataset="photos"):
@@ -53,13 +67,14 @@ def run_nbval(path, folder, environment):
 
 
 def test_lesson_runs_offline_on_own_images_and_checked_outputs_come_out_again(
-    notebook_path, tmp_path_factory, tmp_path, offline_environment
+    lesson_to_run, tmp_path_factory, tmp_path, offline_environment
 ):
     """nbval compares the cells tagged nbval-check-output with the outputs in the repository.
 
     Those are of the profile `quick` on its data set. They are the same on three
     classes and 56 training images: fewer than the profile asks for, one step an epoch.
     """
+    notebook_path = lesson_to_run.path
     images = write_images(tmp_path_factory.mktemp("mine"), ("bird", "cat", "dog"), count=30)
     settings = {"COURSE_PROFILE": "smoke", "COURSE_DATASET": str(images)}
     status, printed = run_nbval(notebook_path, tmp_path, settings | offline_environment)
@@ -86,6 +101,7 @@ def test_parameters_are_known_and_no_others_are_taken(notebook_path, tmp_path):
         run_lessons([lesson], plan, console=None)
 
 
+@pytest.mark.nightly
 def test_the_lesson_on_dali_says_where_it_is_absent(tmp_path):
     [lesson] = [lesson for path, lesson in LESSONS.items() if path.stem == "11_dali"]
     entry = run_smoke(lesson, tmp_path, {"PYTHONPATH": str(ROOT / "tests" / "no_dali")})
@@ -97,6 +113,7 @@ def test_the_lesson_on_dali_says_where_it_is_absent(tmp_path):
     assert "batched augmentation" in str(outputs)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("lesson", draw_lessons(find_lessons(), 3), ids=lambda x: x.name)
 def test_lessons_in_rotation_run_on_real_images(
     lesson, cifar_folder, tmp_path, offline_environment

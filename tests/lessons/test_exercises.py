@@ -25,7 +25,7 @@ from nbgrader.preprocessors import ClearSolutions
 
 from course_utils.checking import checking
 from course_utils.checking.checking import CheckFailed, ExerciseCheck
-from tests.conftest import find_notebooks
+from tests.places import find_notebooks
 
 
 def read_exercises(path):

@@ -5,4 +5,5 @@ import sys
 from pathlib import Path
 
 runpy.run_path(str(Path(__file__).parents[1] / "no_network" / "sitecustomize.py"))
-sys.modules["course_utils"] = None
+for name in ("course_utils", "course_tools", "lesson_code"):
+    sys.modules[name] = None

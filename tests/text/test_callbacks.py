@@ -11,7 +11,7 @@ import symtable
 import nbformat
 import pytest
 
-from tests.conftest import find_notebooks
+from tests.places import find_notebooks
 
 CALLED_LATER = {"interact", "interactive", "interactive_output", "interact_manual", "observe"}
 

@@ -6,7 +6,7 @@ from collections import Counter
 import nbformat
 
 from course_tools.publish.site import make_anchor
-from tests.conftest import ROOT, find_notebooks
+from tests.places import ROOT, find_notebooks
 
 GLOSSARY = ROOT / "notebooks" / "glossary.md"
 LESSON = r"\[\d\d\]\(\d\d_\w+\.ipynb\)"

@@ -12,8 +12,8 @@ from course_tools.publish.cards import find_recipe
 from course_tools.publish.sections import is_card
 from course_tools.run.key import digest_outputs
 from course_tools.run.lessons import MEMORY_LIMIT_BYTES, find_lessons
-from tests.conftest import find_notebooks
 from tests.lessons.cards import find_faults, has_cards
+from tests.places import find_notebooks
 
 HEADINGS = [
     "Question",

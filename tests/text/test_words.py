@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.places import ROOT
 from tests.text.readable_text import read_file
 from tests.text.words import KEPT, WORDS
 

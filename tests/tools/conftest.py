@@ -18,6 +18,7 @@ from papermill.parameterize import parameterize_notebook
 from rich.console import Console
 
 from course_tools.cli import main as cli
+from course_tools.cli import teaching
 from course_tools.run import runner
 from course_tools.run.lessons import find_lessons
 from course_tools.run.plan import Plan
@@ -174,7 +175,8 @@ def course(monkeypatch, capsys, school):
         return run_lessons(*arguments, execute=school.execute)
 
     monkeypatch.setattr(runner, "run_lessons", run_school)
-    monkeypatch.setattr(cli, "find_lessons", lambda: school.lessons)
+    for module in (cli, teaching):
+        monkeypatch.setattr(module, "find_lessons", lambda: school.lessons)
 
     def run(*arguments):
         if arguments[0] in ("run", "report"):

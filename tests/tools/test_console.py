@@ -31,7 +31,7 @@ def test_every_command_prints_so(module, name):
 
 
 def test_commands_make_no_console_of_another_kind():
-    sources = {path: path.read_text("utf-8") for path in (ROOT / "course_utils").rglob("*.py")}
+    sources = {path: path.read_text("utf-8") for path in (ROOT / "course_tools").rglob("*.py")}
     makers = [path.name for path, text in sources.items() if re.search(r"\bConsole\(", text)]
     assert makers == ["console.py"]
 

@@ -16,7 +16,7 @@ from course_utils.data.photos import DESCRIPTION, PHOTOS, describe_photos, open_
 from course_utils.errors import CourseError
 from lesson_code.lora.shuffle_tiles import shuffle_tiles
 from scripts.make_photos import mean_squared_error, psnr_db
-from tests.conftest import CIFAR_ARCHIVE
+from tests.places import CIFAR_ARCHIVE
 
 SPLITS = {"train": 8000, "test": 2000}
 FIX = "restore it with `git checkout data/photos`, or use COURSE_DATASET=shapes"

@@ -11,7 +11,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from tests.conftest import NO_NETWORK, ROOT
+from tests.places import NO_NETWORK, ROOT
 from tests.tools.conftest import find_cell
 
 LESSON = "90_find_the_bug"  # quick to run, and the one with the most exercises

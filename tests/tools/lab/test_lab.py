@@ -15,7 +15,7 @@ import pytest
 from course_tools.lab import lab
 from course_tools.lab.identity import TokenProvider
 from course_utils import doctor
-from tests.conftest import ROOT
+from tests.places import ROOT
 
 START_LIMIT_S = 120  # a guard against a hang, not a measurement
 HOSTILE = """

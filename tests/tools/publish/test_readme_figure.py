@@ -25,13 +25,12 @@ from course_utils.files import ROOT
 from course_utils.results import STUDIES, median_seconds_to, read_file, seconds_to
 
 ABOUT = {"command": "measure", "hardware": {"cpu": "a processor", "cores": 2}, "commit": "abc"}
-COMPARISON = "many photographs"
 RIVALS = {"scratch_short": 3, "scratch_long": 18, "speedrun": 10, "seminar": 5}  # epochs
 
 
 def make_run(arm, seed, seconds, accuracy):
     curve = [[seconds, accuracy]]
-    return {"comparison": COMPARISON, "arm": arm, "seed": seed, "curve": curve}
+    return {"arm": arm, "seed": seed, "curve": curve}
 
 
 @pytest.fixture
@@ -39,7 +38,6 @@ def results(tmp_path):
     runs = [make_run("from scratch", seed, 7.0, 0.4) for seed in range(3)]
     times = ((2.0, 0.6), (2.4, 0.65), (9.0, 0.7))
     runs += [make_run("linear probe", seed, *end) for seed, end in enumerate(times)]
-    runs.append({"comparison": "few", "arm": "linear probe", "seed": 0, "curve": [[1.0, 0.1]]})
     rows = [
         {"rival": "scratch_short", "seed": 0, "curve": [[60.0, 0.6], [119.0, 0.79]]},
         {"rival": "scratch_long", "seed": 0, "curve": [[35.0, 0.5], [605.0, 0.88]]},
@@ -48,7 +46,7 @@ def results(tmp_path):
         {"rival": "seminar", "seed": 0, "curve": [[1.0, 0.99]]},
     ]
     contents = (
-        {"lessons": [{"name": "02_freezing", "runs": runs}, {"name": "03_lora", "runs": []}]},
+        {"curves": runs},
         {
             "dataset": "cifar10",
             "goals": [0.3, 0.5, 0.6, 0.9],
@@ -170,8 +168,8 @@ def test_a_label_without_room_is_said():
 @pytest.mark.parametrize(
     ("name", "change"),
     [
-        (FILES[0], {"lessons": []}),
-        (FILES[0], {"lessons": None}),
+        (FILES[0], {"curves": []}),
+        (FILES[0], {"curves": None}),
         (FILES[1], {"rows": []}),
         (FILES[1], {"rows": 3}),
         (FILES[1], {"goals": None}),

@@ -25,8 +25,8 @@ from course_utils.data.photos import describe_photos
 from course_utils.errors import CourseError
 from course_utils.results import list_results
 from lesson_code.find_the_bug.checks import read_script
-from tests.conftest import ROOT, find_notebooks
 from tests.lessons.cards import find_faults, write_toy_lesson
+from tests.places import ROOT, find_notebooks
 
 WINDOW = 24  # tokens: a line or two; shorter ones are the idioms of every training loop
 TOKEN = re.compile(r"\w+|[^\w\s]")

@@ -31,9 +31,13 @@ README = """# Title
 old
 <!-- end of lessons -->
 between
+<!-- findings: course sync -->
+<!-- end of findings -->
+rest
+"""
+PAGE = """# Results
 <!-- results: course sync -->
 <!-- end of results -->
-rest
 """
 
 
@@ -45,6 +49,7 @@ def test_readme_and_lessons_are_as_course_sync_makes_them():
 def test_the_readme_shows_the_problems_of_lesson_00_and_their_links_lead_to_lessons():
     lessons = find_lessons()
     table = format_problems(lessons[0])
+    assert "measure first" not in table
     assert table in (ROOT / "README.md").read_text(encoding="utf-8")
     linked = set(re.findall(r"\]\(notebooks/([^)]+)\)", table))
     assert linked <= {lesson.path.name for lesson in lessons}
@@ -60,8 +65,11 @@ def root(tmp_path):
         shutil.copy(lesson.path, tmp_path / "notebooks")
     (tmp_path / "README.md").write_text(README)
     (tmp_path / "data" / "results").mkdir(parents=True)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "results.md").write_text(PAGE)
     for name in FILES:
-        shutil.copy(ROOT / "data" / "results" / name, tmp_path / "data" / "results")
+        (tmp_path / name).parent.mkdir(parents=True)
+        shutil.copy(ROOT / name, tmp_path / name)
     sync_course(tmp_path, read_lessons(tmp_path))
     return tmp_path
 
@@ -114,7 +122,7 @@ def test_the_readme_changes_between_the_markers_only():
     once = replace_section(README, "lessons", "new")
     assert once == README.replace("old\n", "new\n")
     assert replace_section(once, "lessons", "new") == once
-    with pytest.raises(CourseError, match="the README has no lines <!-- lessons: course sync -->"):
+    with pytest.raises(CourseError, match="a page has no lines <!-- lessons: course sync -->"):
         replace_section("# Title\n", "lessons", "new")
 
 
@@ -139,9 +147,9 @@ def test_the_problem_table_is_taken_from_the_first_lesson_alone(root):
         [
             "## What is my problem?",
             "",
-            "| symptom | lesson |",
-            "|---|---|",
-            "| noise | [a](01_baseline.ipynb), [b](glossary.md#seed), [c](https://x.org) |",
+            "| symptom | first | lesson |",
+            "|---|---|---|",
+            "| noise | luck | [a](01_baseline.ipynb), [b](glossary.md#seed), [c](https://x.org) |",
         ]
     )
     nbformat.write(notebook, first)
@@ -199,7 +207,7 @@ def test_the_readmes_promise_nothing_that_nobody_has_seen():
     gpus = {about["hardware"]["gpu"] for about in stored if "gpu" in about.get("hardware", {})}
     assert gpus == {None}, "a run on a GPU is stored: say so in the README"
     course, student = ((ROOT / name).read_text(encoding="utf-8") for name in README_FILES)
-    assert "have not been executed on one" in course
+    assert "have not been executed from beginning to end" in course
     assert "uses an NVIDIA GPU where one is" not in course
     assert "draws itself" not in student
 

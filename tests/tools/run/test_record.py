@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from tests.tools.publish.test_report import make_course
 
 from course_tools.run.record import (
     COURSE_FILE,
@@ -13,6 +12,7 @@ from course_tools.run.record import (
     write_course,
 )
 from course_utils.errors import CourseError
+from tests.tools.run.test_report import make_course
 
 
 def test_the_record_comes_back_as_it_was_written(tmp_path):

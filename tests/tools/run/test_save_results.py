@@ -2,7 +2,6 @@ import json
 import re
 
 import pytest
-from tests.tools.publish.test_report import make_course
 
 from course_tools.run.lessons import Lesson
 from course_tools.run.record import CourseResult
@@ -10,6 +9,7 @@ from course_tools.run.save_results import add_kept, collect_results, save_result
 from course_utils.config import load_config
 from course_utils.errors import CourseError
 from course_utils.results import RESULTS, list_results, read_results
+from tests.tools.run.test_report import make_course
 
 
 def make_lesson(folder, name):

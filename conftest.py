@@ -1,4 +1,4 @@
-"""What all tests share: no course settings from outside, no files left behind."""
+"""What all tests share: which of them run, no settings from outside, no files left behind."""
 
 import os
 import tarfile
@@ -8,24 +8,39 @@ from typing import TYPE_CHECKING
 import pytest
 
 from course_utils.config import Config, load_config
+from tests.places import CIFAR_ARCHIVE, NO_NETWORK, ROOT, find_notebooks
+from tests.since import is_needed, list_changed
 
 if TYPE_CHECKING:  # needs PyTorch, and many a test needs neither
     from course_utils.data.image_data import ImageData
 
-ROOT = Path(__file__).resolve().parents[1]
-NO_NETWORK = ROOT / "tests" / "no_network"  # on PYTHONPATH it refuses connections off the machine
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # as `make test`: no test looks at the machine's load
-CIFAR_ARCHIVE = ROOT.parent / "shared" / "cifar10" / "cifar10_jpeg.tar.xz"
-
-
-def find_notebooks() -> list[Path]:
-    """Every lesson: tests are parametrised over these, so a new notebook joins by existing."""
-    return sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     text = "the packages are the newest allowed, not the locked ones (make test-latest)"
     parser.addoption("--newest", action="store_true", help=text)
+    text = "also what is slow and seldom fails: see CONTRIBUTING (make test-all)"
+    parser.addoption("--nightly", action="store_true", help=text)
+    text = "a revision: leave out the tests of what has not changed since then"
+    parser.addoption("--since", default="", metavar="REV", help=text)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    needed = [config.option.nightly or not item.get_closest_marker("nightly") for item in items]
+    if config.option.since:
+        changed = list_changed(config.option.since)
+        about = [is_needed(item.nodeid, changed) for item in items]
+        needed = [one and other for one, other in zip(needed, about, strict=True)]
+    if not all(needed):
+        left = [item for item, is_one in zip(items, needed, strict=True) if not is_one]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item, is_one in zip(items, needed, strict=True) if is_one]
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    if session.config.option.since and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+        session.exitstatus = pytest.ExitCode.OK  # nothing has changed that a test is about
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -63,7 +63,7 @@ HEAVY += ["albumentations", "nvidia.dali"]
 
 @pytest.mark.parametrize(
     ("modules", "heavy"),
-    [(LIGHT, HEAVY), (["tests.conftest"], ["torch", "nbformat"])],
+    [(LIGHT, HEAVY), (["conftest"], ["torch", "nbformat"])],
     ids=["course_utils", "tests"],
 )
 def test_heavy_packages_wait_until_they_are_needed(modules, heavy):
