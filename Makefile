@@ -15,7 +15,7 @@ setup: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 run: setup
-	@$(BIN)/course run --profile $(PROFILE); status=$$?; $(BIN)/course report --profile $(PROFILE) && exit $$status
+	@$(BIN)/course run --profile $(PROFILE) --jobs 2; status=$$?; $(BIN)/course report --profile $(PROFILE) && exit $$status
 test: setup
 	$(PYTEST) $(OPTIONS)
 test-cards test-faults: setup

@@ -223,6 +223,7 @@ def run(
     sample: Annotated[int, typer.Option(help="this many others, chosen at random", min=0)] = 0,
     shard: Annotated[str, typer.Option(help="a part of them, like 2/4, by time")] = "1/1",
     stop_after: Annotated[float, typer.Option(help="minutes: start no lesson later")] = math.inf,
+    jobs: Annotated[int, typer.Option(help="so many that time nothing side by side", min=1)] = 1,
     enforce_budgets: Annotated[bool, typer.Option(help="fail if it takes too long")] = False,
 ) -> None:
     """Execute lessons; finished ones are kept, unchanged ones skipped, failing ones reported."""
@@ -246,8 +247,11 @@ def run(
         force=force,
         parameters=parse_parameters(parameter or []),
         stop_after_s=stop_after * 60,
+        jobs=jobs,
     )
     _check_run_options(plan, store, bool(stale or since), results_name)
+    if jobs > 1 and (store or results_name):  # one and two threads sum in different orders
+        raise CourseError("--jobs: outputs and results are stored from lessons that run alone")
     if stale or since or sample:
         reasons = choose_lessons(chosen, plan, stale=stale, since=since, sample=sample)
         for lesson, reason in reasons.items():

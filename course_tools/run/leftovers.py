@@ -35,7 +35,9 @@ def end_leftovers(started_by: int | None = None) -> None:
 
 def end_children() -> None:
     """Kill all that this process has started, directly or not, and what lessons leave behind."""
-    for child in psutil.Process().children(recursive=True):
+    children = psutil.Process().children(recursive=True)
+    for child in children:
         with suppress(psutil.Error):
             child.kill()
-    end_leftovers()
+    for number in (os.getpid(), *(child.pid for child in children)):  # lessons side by side
+        end_leftovers(number)

@@ -30,6 +30,7 @@ METADATA_TYPES = {
     "seam": str,
     "minutes": int,
     "budget_s": int,
+    "timing": bool,
     "time_s": int | float | None,
     "peak_mb": int | None,
     "headline": list,
@@ -48,6 +49,7 @@ class Lesson:
     seam: str
     minutes: int  # of a student's time
     budget_s: int  # seconds that one execution may take in ``quick`` on two cores
+    timing: bool = False  # whether it compares times: then nothing may run beside it
     time_s: float | None = None  # seconds that its stored execution took
     peak_mb: int | None = None  # memory that it held at most, in 10⁶ bytes
     # what the README's table shows of it

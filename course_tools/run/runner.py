@@ -1,11 +1,13 @@
-"""``course run``: execute lessons one after the other; resume, skip what is unchanged, report."""
+"""``course run``: execute lessons, some side by side; resume, skip what is unchanged, report."""
 
 import ast
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 
 import filelock
@@ -95,6 +97,40 @@ def _judge(result: LessonResult, lesson: Lesson, plan: Plan) -> LessonResult:
     return replace(result, over_budget=promised and result.time_s > lesson.budget_s)
 
 
+class _Record:
+    """``course.json`` of one run: it is on the disk after every change."""
+
+    def __init__(self, plan: Plan, lessons: Sequence[Lesson]) -> None:
+        self.plan, self.lessons = plan, lessons
+        self.course = _start_course(plan, lessons)
+
+    def _write(self, course: CourseResult) -> None:
+        self.course = course
+        write_course(course, self.plan.folder / COURSE_FILE)
+
+    def is_finished(self, lesson: Lesson) -> bool:
+        notebook = self.course.notebooks.get(lesson.name, "")
+        return self.plan.is_finished(lesson, self.course.find(lesson.name), notebook)
+
+    def begin(self, lesson: Lesson) -> None:
+        """Take back that ``lesson`` is finished, before it is executed again.
+
+        Its notebook will be replaced before its result is written. If the run is killed in
+        between, the next run must not take the new notebook for the one of the old result.
+        """
+        entries = self.course.lessons
+        forgotten = [replace(x, key="") if x.name == lesson.name else x for x in entries]
+        earlier = [x for x in self.course.earlier if x.name != lesson.name]
+        self._write(replace(self.course, lessons=forgotten, earlier=earlier))
+
+    def end(self, lesson: Lesson, result: LessonResult) -> None:
+        """Put the new result of a lesson in its place."""
+        found = {x.name: x for x in self.course.lessons} | {lesson.name: result}
+        entries = [found[x.name] for x in self.lessons if x.name in found]
+        digests = self.course.notebooks | {lesson.name: self.plan.digest_notebook(lesson)}
+        self._write(replace(self.course, lessons=entries, notebooks=digests))
+
+
 def run_lessons(
     chosen: Sequence[Lesson],
     plan: Plan,
@@ -104,6 +140,7 @@ def run_lessons(
 ) -> CourseResult:
     """Execute ``chosen``; other ``lessons`` keep the result of an earlier, unchanged run.
 
+    With ``plan.jobs``, lessons that time nothing are executed side by side, with one thread each.
     ``execute`` runs one lesson and writes its executed notebook; tests give one without a kernel.
     Writes ``<lesson>.ipynb`` into the plan's folder, and ``course.json`` after every lesson.
 
@@ -119,29 +156,53 @@ def run_lessons(
     threads = use_threads()
     if not threads.is_reduced:  # else it has said so
         console.print(threads.describe(), soft_wrap=True)
-    order = lessons or chosen
     stop = time.monotonic() + plan.stop_after_s
     with _claimed(plan.folder):
-        course = _start_course(plan, order)
-        for index, lesson in enumerate(chosen):
-            if time.monotonic() > stop:
-                left = ", ".join(x.name for x in chosen[index:])
-                console.print(
-                    f"not executed, the time is up (--stop-after): {left}",
-                    style="yellow",
-                    soft_wrap=True,
-                )
-                break
-            if not plan.force and _is_finished(course, lesson, plan):
+        record = _Record(plan, lessons or chosen)
+        waiting = []
+        for lesson in chosen:
+            if not plan.force and record.is_finished(lesson):
                 console.print(f"{lesson.name}: unchanged since it passed, skipped")
             else:
-                course = _invalidate(course, lesson, plan)
-                result = _run_lesson(lesson, plan, console, index, len(chosen), execute)
-                course = _with_result(course, result, order)
-                digest = plan.digest_notebook(lesson)
-                course = replace(course, notebooks=course.notebooks | {lesson.name: digest})
-            write_course(course, plan.folder / COURSE_FILE)
-    return course
+                waiting.append(lesson)
+        together = [x for x in waiting if not x.timing] if plan.jobs > 1 else []
+        left = _run_side_by_side(together, record, console, stop) if len(together) > 1 else together
+        left += [lesson for lesson in waiting if lesson not in together]
+        count = len(left)
+        while left and time.monotonic() <= stop:
+            lesson = left.pop(0)
+            record.begin(lesson)
+            head = f"[{count - len(left)}/{count}] {lesson.name}"
+            record.end(lesson, _run_watched(lesson, plan, console, head, execute))
+        write_course(record.course, plan.folder / COURSE_FILE)
+    if left:
+        names = ", ".join(lesson.name for lesson in left)
+        said = f"not executed, the time is up (--stop-after): {names}"
+        console.print(said, style="yellow", soft_wrap=True)
+    return record.course
+
+
+def _run_side_by_side(
+    lessons: Sequence[Lesson], record: _Record, console: Console, stop: float
+) -> list[Lesson]:
+    """Execute lessons in processes with one thread each; returns those that were not begun.
+
+    The longest begin first, so that the last ones do not wait for one another.
+    """
+    plan = record.plan
+    waiting = sorted(lessons, key=lambda lesson: -(lesson.time_s or lesson.budget_s))
+    running: dict[Future, Lesson] = {}
+    with ProcessPoolExecutor(plan.jobs, mp_context=get_context("spawn")) as pool:
+        while running or (waiting and time.monotonic() <= stop):
+            while waiting and len(running) < plan.jobs and time.monotonic() <= stop:
+                lesson = waiting.pop(0)
+                record.begin(lesson)
+                running[pool.submit(_run_lesson, lesson, plan, 1)] = lesson
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                lesson, result = running.pop(future), future.result()
+                record.end(lesson, result)
+                _say_result(result, lesson, console, lesson.name)
+    return waiting
 
 
 def _start_course(plan: Plan, lessons: Sequence[Lesson]) -> CourseResult:
@@ -176,43 +237,44 @@ def _start_course(plan: Plan, lessons: Sequence[Lesson]) -> CourseResult:
     return replace(course, lessons=list(kept.values()), earlier=rest, notebooks=before.notebooks)
 
 
-def _is_finished(course: CourseResult, lesson: Lesson, plan: Plan) -> bool:
-    notebook = course.notebooks.get(lesson.name, "")
-    return plan.is_finished(lesson, course.find(lesson.name), notebook)
-
-
-def _invalidate(course: CourseResult, lesson: Lesson, plan: Plan) -> CourseResult:
-    """Take back that ``lesson`` is finished, on the disk too, before it is executed again.
-
-    Its notebook will be replaced before its result is written. If the run is killed in between,
-    the next run must not take the new notebook for the one of the old result.
-    """
-    changed = replace(
-        course,
-        lessons=[replace(x, key="") if x.name == lesson.name else x for x in course.lessons],
-        earlier=[x for x in course.earlier if x.name != lesson.name],
-    )
-    if changed != course:
-        write_course(changed, plan.folder / COURSE_FILE)
-    return changed
-
-
-def _with_result(
-    course: CourseResult, result: LessonResult, lessons: Sequence[Lesson]
-) -> CourseResult:
-    """The record with a new result in its place among ``lessons``."""
-    found = {x.name: x for x in course.lessons} | {result.name: result}
-    return replace(course, lessons=[found[x.name] for x in lessons if x.name in found])
-
-
 def _run_lesson(
-    lesson: Lesson, plan: Plan, console: Console, index: int, count: int, execute: Execute
+    lesson: Lesson,
+    plan: Plan,
+    threads: int,
+    execute: Execute = execute_lesson,
+    on_cell: Callable[[int, int], None] = lambda done, total: None,
 ) -> LessonResult:
-    config = plan.config
-    threads = use_threads().number
-    head = f"[{index + 1}/{count}] {lesson.name}"
     key = plan.key(lesson)  # now: the lesson may be edited while it runs
-    known = lesson.time_s and config.profile == "quick"
+    result = execute(
+        lesson,
+        plan.output_path(lesson),
+        plan.folder / "work" / lesson.name,
+        environment={
+            "COURSE_PROFILE": plan.config.profile,
+            "COURSE_DATASET": plan.config.dataset,
+            "COURSE_FIRST_SEED": str(plan.config.first_seed),
+            "OMP_NUM_THREADS": str(threads),
+        },
+        parameters=_with_types_of(lesson, plan.parameters),
+        time_limit_s=plan.time_limit_s,
+        on_cell=on_cell,
+    )
+    result = replace(_judge(result, lesson, plan), commit=read_commit(), threads=threads)
+    return replace(result, key=key) if result.status == "passed" else result
+
+
+def _say_result(result: LessonResult, lesson: Lesson, console: Console, head: str) -> None:
+    console.print(f"{head}: {result.status} in {result.time_s:.0f} s", soft_wrap=True)
+    if result.over_budget:
+        over = f"{head}: over its budget of {lesson.budget_s} s"
+        console.print(over, style="yellow", soft_wrap=True)
+
+
+def _run_watched(
+    lesson: Lesson, plan: Plan, console: Console, head: str, execute: Execute
+) -> LessonResult:
+    """Execute a lesson, and show how far it has got."""
+    known = lesson.time_s and plan.config.profile == "quick"
     expected = f"of about {lesson.time_s:.0f} s" if known else ""
     columns = ("{task.description}", BarColumn(), "cell", MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(
@@ -226,25 +288,7 @@ def _run_lesson(
                 elapsed = f"{progress.tasks[0].elapsed or 0:.0f} s {expected}"
                 console.print(f"{head} · cell {done} of {total} · {elapsed}", soft_wrap=True)
 
-        result = execute(
-            lesson,
-            plan.output_path(lesson),
-            plan.folder / "work" / lesson.name,
-            environment={
-                "COURSE_PROFILE": config.profile,
-                "COURSE_DATASET": config.dataset,
-                "COURSE_FIRST_SEED": str(config.first_seed),
-                "OMP_NUM_THREADS": str(threads),  # one number for the whole run
-            },
-            parameters=_with_types_of(lesson, plan.parameters),
-            time_limit_s=plan.time_limit_s,
-            on_cell=on_cell,
-        )
-    result = replace(_judge(result, lesson, plan), commit=read_commit(), threads=threads)
-    if result.status == "passed":
-        result = replace(result, key=key)
-    console.print(f"{head}: {result.status} in {result.time_s:.0f} s", soft_wrap=True)
-    if result.over_budget:
-        over = f"{head}: over its budget of {lesson.budget_s} s"
-        console.print(over, style="yellow", soft_wrap=True)
+        threads = use_threads().number  # one number for the whole run
+        result = _run_lesson(lesson, plan, threads, execute, on_cell)
+    _say_result(result, lesson, console, head)
     return result
