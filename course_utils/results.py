@@ -11,11 +11,13 @@ import math
 import os
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal, TypeVar
 
 import numpy as np
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from typing_extensions import TypedDict
 
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
@@ -25,7 +27,9 @@ __all__ = [
     "RESULTS",
     "RUN_FIELDS",
     "STUDIES",
+    "Claim",
     "LessonResult",
+    "RunRecord",
     "append_record",
     "list_results",
     "median_seconds_to",
@@ -33,6 +37,7 @@ __all__ = [
     "read_records",
     "read_results",
     "seconds_to",
+    "validate",
     "values_by_arm",
 ]
 
@@ -40,40 +45,35 @@ RECORDS = "records.jsonl"  # in COURSE_RUNS_DIR: one run or claim per line, in t
 
 RESULTS = ROOT / "data" / "results"
 STUDIES = ROOT / "lesson_code"  # each in the folder of its lesson
-NUMBER = int | float
-CLAIM_TYPES: dict[str, Any] = {
-    "text": str,
-    "kind": str,
-    "holds": bool,
-    "value": str | NUMBER | None,
-}
-RUN_TYPES: dict[str, Any] = {
-    "comparison": str | None,
-    "arm": str,
-    "seed": int,
-    "metrics": dict,
-    "time_s": NUMBER,
-    "images_per_s": NUMBER | None,
-    "trainable_parameters": int,
-    "parameters": int,
-    "saved_bytes": NUMBER | None,
-}
-RUN_FIELDS = tuple(RUN_TYPES)
-STATUSES = ("passed", "failed", "skipped")
-FIELD_TYPES: dict[str, Any] = {
-    "name": str,
-    "time_s": NUMBER,
-    "peak_memory_bytes": int,
-    "claims": list,
-    "runs": list,
-    "status": str,
-    "reason": str,
-    "cells_s": list,
-    "over_budget": bool,
-    "commit": str | None,
-    "key": str,
-    "threads": int | None,
-}
+Kind = TypeVar("Kind")
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Claim(TypedDict):
+    """A statement of a lesson, and whether it held."""
+
+    text: str
+    kind: str
+    holds: bool
+    value: str | int | float | None
+
+
+@with_config(ConfigDict(extra="allow"))
+class RunRecord(TypedDict):
+    """A training; newer ones have "curve" and "settings", too."""
+
+    comparison: str | None
+    arm: str
+    seed: int
+    metrics: dict[str, int | float]  # NaN, where a training diverged
+    time_s: Seconds
+    images_per_s: float | None
+    trainable_parameters: int
+    parameters: int
+    saved_bytes: int | float | None
+
+
+RUN_FIELDS = tuple(RunRecord.__annotations__)
 ABOUT = {"command", "dataset", "first_seed", "hardware", "versions", "commit"}  # of results
 CURE = "restore it with `git checkout data/results`, or make it again"
 
@@ -143,13 +143,14 @@ class LessonResult:
     """
 
     name: str
-    time_s: float
+    time_s: Seconds
     peak_memory_bytes: int
-    claims: list[dict]  # each with CLAIM_TYPES
-    runs: list[dict]  # each with RUN_TYPES; newer ones also with "curve" and "settings"
-    status: str = "passed"  # "failed", or "skipped" where the result is that of an earlier run
+    claims: list[Claim]
+    runs: list[RunRecord]
+    # "skipped" where the result is that of an earlier run
+    status: Literal["passed", "failed", "skipped"] = "passed"
     reason: str = ""  # why it failed or was skipped
-    cells_s: list[float] = field(default_factory=list)  # seconds of each cell
+    cells_s: list[Seconds] = field(default_factory=list)  # seconds of each cell
     over_budget: bool = False
     commit: str | None = None
     key: str = ""  # `Plan.key` of what passed; an empty one is executed again
@@ -168,56 +169,25 @@ class LessonResult:
         Raises:
             CourseError: the entry is damaged. The caller adds which file, and what to do.
         """
-        if not isinstance(entry, dict):
-            raise CourseError("an entry of a lesson is not a dictionary")
-        damage = (
-            _find_damaged_field(entry)
-            or _find_damaged_record(entry["claims"], CLAIM_TYPES)
-            or _find_damaged_record(entry["runs"], RUN_TYPES)
-            or _find_damaged_number(entry)
-        )
-        if damage:
-            raise CourseError(f"{entry.get('name', 'a lesson')}: {damage}")
-        return cls(**{f.name: entry[f.name] for f in fields(cls) if f.name in entry})
+        try:
+            return validate(cls, entry)
+        except CourseError as error:
+            name = entry.get("name", "a lesson") if isinstance(entry, dict) else "a lesson"
+            raise CourseError(f"{name}: {error}") from None
 
 
-def _find_damaged_field(entry: dict) -> str:
-    """Which field of a lesson's entry is missing or has a wrong type; empty if none."""
-    for about in fields(LessonResult):
-        required = about.default is MISSING and about.default_factory is MISSING
-        if about.name in entry:
-            if not isinstance(entry[about.name], FIELD_TYPES[about.name]):
-                return f"{about.name!r} has the wrong type"
-        elif required:
-            return f"no {about.name!r}"
-    if entry.get("status", "passed") not in STATUSES:
-        return f"no status {entry['status']!r}"
-    return ""
+def validate(kind: type[Kind], content: object) -> Kind:
+    """The content of a JSON file as a dataclass, whose types it must have; others are left out.
 
-
-def _find_damaged_record(records: Sequence[object], types: Mapping[str, Any]) -> str:
-    """What the first damaged claim or run lacks; empty if all are complete."""
-    for record in records:
-        if not isinstance(record, dict):
-            return "a claim or a run is not a dictionary"
-        for name, expected in types.items():
-            if name not in record:
-                return f"a claim or a run has no {name!r}"
-            if not isinstance(record[name], expected):
-                return f"{name!r} of a claim or a run has the wrong type"
-    return ""
-
-
-def _find_damaged_number(entry: dict) -> str:
-    """Which number of an entry with all its fields is none; empty if all are."""
-    times = [entry["time_s"], *entry.get("cells_s", []), *(run["time_s"] for run in entry["runs"])]
-    if not all(isinstance(seconds, NUMBER) and 0 <= seconds < math.inf for seconds in times):
-        return "a time is not a number from 0"
-    for run in entry["runs"]:
-        for name, value in run["metrics"].items():
-            if not isinstance(value, NUMBER):
-                return f"{name!r} of a run has the wrong type"
-    return ""
+    Raises:
+        CourseError: the first fault, in one line. The caller adds which file, and what to do.
+    """
+    try:
+        return TypeAdapter(kind).validate_json(json.dumps(content), strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = " → ".join(map(str, first["loc"]))
+        raise CourseError(f"{place}: {first['msg']}".removeprefix(": ")) from None
 
 
 def _read_number(text: str) -> float:
@@ -278,7 +248,7 @@ def read_results(name: str, folder: Path = RESULTS) -> dict:
     return results
 
 
-def values_by_arm(runs: Sequence[dict], metric: str = "val_accuracy") -> dict[str, np.ndarray]:
+def values_by_arm(runs: Sequence[Mapping], metric: str = "val_accuracy") -> dict[str, np.ndarray]:
     """The metric of every variant, in their order, over those seeds that all of them have.
 
     A lesson that stopped in the middle of a comparison has trained some variants less often.

@@ -4,12 +4,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from course_tools.console import make_printable
 from course_tools.run.lessons import Lesson, find_lessons
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
+from course_utils.results import validate
 
 __all__ = [
     "MANIFEST",
@@ -18,7 +18,6 @@ __all__ = [
     "find_exercises",
     "find_notebook",
     "format_manifest",
-    "parse_lesson",
 ]
 
 MANIFEST = "exercises.json"  # in a released course, whose notebooks belong to the student
@@ -70,26 +69,6 @@ def _read_cells(lesson: Lesson) -> LessonExercises:
     return LessonExercises(lesson.name, "\n".join(imports), exercises, ids)
 
 
-def _take(entry: dict, name: str, kind: type) -> Any:
-    if not isinstance(entry[name], kind):
-        raise TypeError(f"{name} is {entry[name]!r}")
-    return entry[name]
-
-
-def parse_lesson(entry: dict) -> LessonExercises:
-    """The exercises of one lesson as `dataclasses.asdict` writes them.
-
-    Raises:
-        KeyError, TypeError: something is missing, or of another kind.
-    """
-    exercises = tuple(
-        Exercise(_take(x, "name", str), _take(x, "points", int), _take(x, "check", str))
-        for x in entry["exercises"]
-    )
-    ids = tuple(entry["cell_ids"])
-    return LessonExercises(_take(entry, "name", str), _take(entry, "imports", str), exercises, ids)
-
-
 def find_exercises(root: Path = ROOT) -> list[LessonExercises]:
     """The exercises of all lessons that have any, in the order of the lessons.
 
@@ -105,7 +84,7 @@ def find_exercises(root: Path = ROOT) -> list[LessonExercises]:
         return [lesson for lesson in found if lesson.exercises]
     try:
         entries = json.loads(manifest.read_text(encoding="utf-8"))["lessons"]
-        return [parse_lesson(entry) for entry in entries]
+        return [validate(LessonExercises, entry) for entry in entries]
     except (ValueError, KeyError, TypeError) as error:
         raise CourseError(
             f"{manifest} is damaged ({error}): take it from the release again"

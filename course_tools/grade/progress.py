@@ -13,6 +13,7 @@ from course_tools.grade.check import NOT_WRITTEN, Result
 from course_tools.grade.exercises import LessonExercises
 from course_tools.grade.kernel import is_lasting
 from course_utils.files import ROOT, write_atomically
+from course_utils.results import validate
 
 __all__ = ["find_key", "is_untouched", "load_results", "make_progress_table", "store_results"]
 
@@ -46,24 +47,10 @@ def load_results(folder: Path, name: str, key: str | None = None) -> list[Result
         entry = json.loads(path.read_text(encoding="utf-8"))
         if key not in (None, entry["key"]):
             return None
-        return [_parse_result(result) for result in entry["results"]]
+        found = [validate(Result, result) for result in entry["results"]]
+        return found if all(0 <= result.points <= result.out_of for result in found) else None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-
-
-def _parse_result(entry: dict) -> Result:
-    """A result as `store_results` writes it.
-
-    Raises:
-        KeyError, TypeError, ValueError: something is missing, or of another kind.
-    """
-    result = Result(**entry)
-    counts = (result.points, result.out_of)
-    texts = (result.exercise, result.message)
-    right = all(type(count) is int for count in counts) and all(type(x) is str for x in texts)
-    if not right or not 0 <= result.points <= result.out_of:
-        raise ValueError(f"no result: {entry}")
-    return result
 
 
 def is_untouched(result: Result) -> bool:

@@ -16,7 +16,7 @@ from pathlib import Path
 import nbformat
 
 from course_tools.grade.check import Limits, Result, check_notebook
-from course_tools.grade.exercises import LessonExercises, parse_lesson
+from course_tools.grade.exercises import LessonExercises
 from course_tools.grade.isolate import isolated_process, read_messages
 from course_tools.grade.kernel import STARTING_S
 from course_tools.grade.limits import MachineFailure
@@ -24,6 +24,7 @@ from course_tools.grade.pristine import digest_files, find_changes, read_package
 from course_tools.run.lessons import NOTEBOOKS
 from course_utils.errors import CourseError
 from course_utils.files import ROOT, write_atomically
+from course_utils.results import validate
 
 __all__ = ["Supervisor"]
 
@@ -132,7 +133,9 @@ def main() -> None:
 
     try:
         notebook = nbformat.from_dict(entry["notebook"])
-        check_notebook(notebook, parse_lesson(entry["lesson"]), Limits(**entry["limits"]), keep)
+        check_notebook(
+            notebook, validate(LessonExercises, entry["lesson"]), Limits(**entry["limits"]), keep
+        )
     except Exception as error:  # what this process prints is not shown
         known = isinstance(error, CourseError)
         problem = str(error) if known else f"{type(error).__name__}: {error}"

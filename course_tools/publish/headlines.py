@@ -39,7 +39,7 @@ def _name_regime(images: int | None, epochs: float | None) -> list[str]:
     return named
 
 
-def _describe_arm(headline: Mapping, runs: Sequence[dict]) -> tuple[str, str]:
+def _describe_arm(headline: Mapping, runs: Sequence[Mapping]) -> tuple[str, str]:
     comparison = headline["comparison"]
     arm = headline["arm"]
     compared = [run for run in runs if run["comparison"] == comparison]
@@ -55,7 +55,7 @@ def _describe_arm(headline: Mapping, runs: Sequence[dict]) -> tuple[str, str]:
     return what, _format_difference(found, f"{found.n} seeds", regime)
 
 
-def _describe_claim(headline: Mapping, claims: Sequence[dict]) -> tuple[str, str]:
+def _describe_claim(headline: Mapping, claims: Sequence[Mapping]) -> tuple[str, str]:
     claim = {claim["text"]: claim for claim in claims}[headline["claim"]]
     measured = "holds" if claim["holds"] else "does not hold"
     return claim["text"], measured + ("" if claim["value"] is None else f" ({claim['value']})")

@@ -140,8 +140,8 @@ def execute_lesson(
     if partial.exists():
         cells_s, fault = _keep_notebook(partial, output)
         reason = reason or fault
-    claims = []
-    trainings = []
+    claims: list = []
+    trainings: list = []
     try:
         claims = read_records(runs, "claim")
         trainings = _read_runs(runs)

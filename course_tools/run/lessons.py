@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import nbformat
 
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
+from course_utils.results import validate
 
 __all__ = [
     "MEAN_BUDGET_S",
@@ -24,19 +25,6 @@ __all__ = [
 NOTEBOOKS = ROOT / "notebooks"
 MEAN_BUDGET_S = 150  # seconds of a lesson in `quick` on two cores, on average over the lessons
 MEMORY_LIMIT_BYTES = 3 * 2**30  # of any lesson, on a machine without a GPU
-METADATA_TYPES = {
-    "question": str,
-    "technique": str,
-    "seam": str,
-    "minutes": int,
-    "budget_s": int,
-    "timing": bool,
-    "time_s": int | float | None,
-    "peak_mb": int | None,
-    "headline": list,
-    "key": str,
-    "outputs": str,
-}
 
 
 @dataclass(frozen=True)
@@ -88,17 +76,10 @@ def _read_lesson(path: Path) -> Lesson:
     about = _read_metadata(path).get("course")
     if not isinstance(about, dict):
         raise CourseError(f"{path.name}: its metadata lack course")
-    values = {}
-    for entry in fields(Lesson)[1:]:  # all but the path
-        if entry.name in about:
-            values[entry.name] = about[entry.name]
-            if not isinstance(values[entry.name], METADATA_TYPES[entry.name]):
-                raise CourseError(f"{path.name}: its metadata have a wrong course → {entry.name}")
-        elif entry.default is MISSING and entry.default_factory is MISSING:
-            raise CourseError(f"{path.name}: its metadata lack course → {entry.name!r}")
-    if not all(isinstance(headline, dict) for headline in values.get("headline", [])):
-        raise CourseError(f"{path.name}: its metadata have a wrong course → headline")
-    return Lesson(path=path, **values)
+    try:
+        return validate(Lesson, about | {"path": str(path)})
+    except CourseError as error:
+        raise CourseError(f"{path.name}: its metadata have a wrong course: {error}") from None
 
 
 def find_lessons(folder: Path = NOTEBOOKS) -> list[Lesson]:

@@ -1,14 +1,12 @@
 """``course.json``: what one ``course run`` found, and how its readers get at it."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
 
 from course_utils.errors import CourseError
 from course_utils.files import write_atomically
-from course_utils.results import LessonResult
+from course_utils.results import LessonResult, validate
 
 __all__ = [
     "COURSE_FILE",
@@ -66,28 +64,20 @@ class CourseResult:
         Raises:
             CourseError: the contents are damaged.
         """
-        if not isinstance(content, dict):
-            raise CourseError("not a dictionary")
-        filled: dict[str, Any] = {"earlier": [], "notebooks": {}} | content
-        for about in fields(cls):
-            if about.name not in filled:
-                raise CourseError(f"no {about.name!r}")
-        types: dict[str, type] = {"hardware": dict, "versions": dict, "notebooks": dict}
-        types |= {"lessons": list, "earlier": list}
-        for name, expected in types.items():
-            if not isinstance(filled[name], expected):
-                raise CourseError(f"{name!r} has the wrong type")
-        known = {about.name: filled[about.name] for about in fields(cls)}
-        for place in ("lessons", "earlier"):
-            known[place] = _read_entries(filled[place], keep_intact)
-        return cls(**known)
+        if isinstance(content, dict):
+            content = content | {
+                place: _read_entries(content[place], keep_intact)
+                for place in ("lessons", "earlier")
+                if isinstance(content.get(place), list)
+            }
+        return validate(cls, content)
 
 
-def _read_entries(rows: Sequence[object], keep_intact: bool) -> list[LessonResult]:
+def _read_entries(rows: list, keep_intact: bool) -> list[dict]:
     entries = []
     for row in rows:
         try:
-            entries.append(LessonResult.from_json(row))
+            entries.append(LessonResult.from_json(row).to_json())
         except CourseError:
             if not keep_intact:
                 raise

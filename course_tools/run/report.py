@@ -1,7 +1,7 @@
 """``course report``: one static, self-contained page from ``course.json``."""
 
 import io
-from itertools import groupby
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import matplotlib
@@ -18,7 +18,7 @@ __all__ = ["write_report"]
 TEMPLATE = Path(__file__).with_name("report.html")
 
 
-def _draw_comparison(name: str, runs: list[dict]) -> Markup:
+def _draw_comparison(name: str, runs: Sequence[Mapping]) -> Markup:
     """The paired differences of one comparison as inline SVG."""
     import matplotlib.pyplot as plt
 
@@ -41,8 +41,8 @@ def _draw_comparison(name: str, runs: list[dict]) -> Markup:
 def _draw_comparisons(result: LessonResult) -> list[Markup]:
     """One plot for each comparison of a lesson."""
     named = [r for r in result.runs if r["comparison"] and "val_accuracy" in r["metrics"]]
-    groups = groupby(sorted(named, key=lambda r: r["comparison"]), key=lambda r: r["comparison"])
-    return [_draw_comparison(name, list(runs)) for name, runs in groups]
+    names = sorted({str(run["comparison"]) for run in named})
+    return [_draw_comparison(x, [r for r in named if r["comparison"] == x]) for x in names]
 
 
 def write_report(folder: Path) -> Path:

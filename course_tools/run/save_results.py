@@ -3,7 +3,7 @@
 import json
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from course_tools.run.lessons import Lesson
@@ -47,10 +47,10 @@ def _format_command(
     return shlex.join([*words, "--save-results", name])
 
 
-def _shorten_run(run: dict) -> dict:
+def _shorten_run(run: Mapping) -> dict:
     metrics = {key: round(value, 5) for key, value in run["metrics"].items()}
     images_per_s = run["images_per_s"]
-    return run | {
+    return dict(run) | {
         "metrics": metrics,
         "time_s": round(run["time_s"], 3),
         "images_per_s": None if images_per_s is None else round(images_per_s, 1),

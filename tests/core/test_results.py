@@ -1,4 +1,3 @@
-import dataclasses
 import json
 import subprocess
 import sys
@@ -8,7 +7,6 @@ import pytest
 
 from course_utils.errors import CourseError
 from course_utils.results import (
-    FIELD_TYPES,
     RUN_FIELDS,
     LessonResult,
     list_results,
@@ -85,7 +83,9 @@ def test_a_file_without_lessons_is_no_result(tmp_path, content):
 
 def test_results_with_a_damaged_lesson_say_which_and_what_is_missing(tmp_path):
     write(tmp_path, "a", ABOUT | {"lessons": [LESSON, {"name": "02_b"}]})
-    with pytest.raises(CourseError, match=r"a\.json is damaged \(02_b: no 'time_s'\): restore it"):
+    with pytest.raises(
+        CourseError, match=r"a\.json is damaged \(02_b: time_s: Field required\): restore it"
+    ):
         read_results("a", tmp_path)
 
 
@@ -112,7 +112,7 @@ def test_the_result_of_a_lesson_comes_back_as_it_was_written():
 @pytest.mark.parametrize("name", sorted(LESSON))
 def test_a_result_without_a_field_is_damaged(name):
     entry = {key: value for key, value in LESSON.items() if key != name}
-    with pytest.raises(CourseError, match=f"no '{name}'$") as caught:
+    with pytest.raises(CourseError, match=f"{name}: Field required$") as caught:
         LessonResult.from_json(entry)
     assert "\n" not in str(caught.value)
 
@@ -120,22 +120,25 @@ def test_a_result_without_a_field_is_damaged(name):
 @pytest.mark.parametrize(
     ("damage", "sentence"),
     [
-        ({"time_s": "fast"}, "01_a: 'time_s' has the wrong type"),
-        ({"time_s": None}, "'time_s' has the wrong type"),
-        ({"name": 3}, "'name' has the wrong type"),
-        ({"claims": {}}, "'claims' has the wrong type"),
-        ({"key": None}, "'key' has the wrong type"),
-        ({"status": "fine"}, "no status 'fine'"),
-        ({"claims": ["a < b"]}, "a claim or a run is not a dictionary"),
-        ({"claims": [{"text": "a < b"}]}, "a claim or a run has no 'kind'"),
-        ({"claims": [CLAIM | {"holds": "yes"}]}, "'holds' of a claim or a run has the wrong type"),
-        ({"runs": [{"comparison": "c"}]}, "a claim or a run has no 'arm'"),
-        ({"runs": [RUN | {"seed": "0"}]}, "'seed' of a claim or a run has the wrong type"),
-        ({"runs": [RUN | {"metrics": {"loss": "1"}}]}, "'loss' of a run has the wrong type"),
-        ({"runs": [RUN | {"time_s": float("inf")}]}, "a time is not a number from 0"),
-        ({"cells_s": [float("nan")]}, "a time is not a number from 0"),
-        ({"cells_s": [-1]}, "a time is not a number from 0"),
-        ({"cells_s": ["1"]}, "a time is not a number from 0"),
+        ({"time_s": "fast"}, "01_a: time_s: Input should be a valid number"),
+        ({"time_s": None}, "time_s: Input should be a valid number"),
+        ({"name": 3}, "name: Input should be a valid string"),
+        ({"claims": {}}, "claims: Input should be a valid array"),
+        ({"key": None}, "key: Input should be a valid string"),
+        ({"status": "fine"}, "status: Input should be 'passed', 'failed' or 'skipped'"),
+        ({"claims": ["a < b"]}, "claims → 0: Input should be"),
+        ({"claims": [{"text": "a < b"}]}, "claims → 0 → kind: Field required"),
+        ({"claims": [CLAIM | {"holds": "yes"}]}, "holds: Input should be a valid boolean"),
+        ({"runs": [{"comparison": "c"}]}, "arm: Field required"),
+        ({"runs": [RUN | {"seed": "0"}]}, "seed: Input should be a valid integer"),
+        (
+            {"runs": [RUN | {"metrics": {"loss": "1"}}]},
+            "metrics → loss → int: Input should be a valid integer",
+        ),
+        ({"runs": [RUN | {"time_s": float("inf")}]}, "time_s: Input should be a finite number"),
+        ({"cells_s": [float("nan")]}, "cells_s → 0: Input should be"),
+        ({"cells_s": [-1]}, "cells_s → 0: Input should be greater than or equal to 0"),
+        ({"cells_s": ["1"]}, "cells_s → 0: Input should be a valid number"),
     ],
 )
 def test_a_damaged_result_says_what_is_wrong(damage, sentence):
@@ -146,12 +149,8 @@ def test_a_damaged_result_says_what_is_wrong(damage, sentence):
 
 @pytest.mark.parametrize("entry", [None, [], "01_a", 3])
 def test_a_result_that_is_no_dictionary_is_damaged(entry):
-    with pytest.raises(CourseError, match="is not a dictionary"):
+    with pytest.raises(CourseError, match="a lesson: Input should be an object"):
         LessonResult.from_json(entry)
-
-
-def test_every_field_of_a_result_has_a_type():
-    assert set(FIELD_TYPES) == {about.name for about in dataclasses.fields(LessonResult)}
 
 
 def test_values_are_paired_by_seed_whatever_the_order():

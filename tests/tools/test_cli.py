@@ -145,7 +145,7 @@ def test_results_are_not_stored_or_saved_from_a_damaged_record(course, school):
     del content["lessons"][0]["time_s"]
     path.write_text(json.dumps(content))
     assert_one_line(
-        course("report", "--profile", "smoke"), r"no 'time_s'\): run course run --force"
+        course("report", "--profile", "smoke"), r"time_s: Field required\): run course run --force"
     )
     status, out, _ = course("run", "--profile", "smoke")
     assert status == 0
