@@ -36,6 +36,7 @@ from tests.tools.conftest import assert_one_line
         (["--first-seed", "-1"], r"first seed .*-1.* is not an integer"),
         (["-p", "DATASET=mine"], "-p DATASET: say it with --dataset"),
         (["--store"], "--store keeps outputs of the quick profile"),
+        (["--jobs", "2", "--save-results", "x"], "are stored from lessons that run alone"),
         (["--save-results", "a/b"], "--save-results a/b: use letters, digits, - and _ only"),
         (["--save-results", ""], "use letters, digits, - and _ only"),
         (["--save-results", "x", "-p", "ALPHA=2"], "keeps what lessons do as they are"),

@@ -560,3 +560,39 @@ def test_interrupting_says_how_to_go_on(school, tmp_path, temporary):
     assert error == "course: interrupted; finished lessons are kept, run again to go on"
     assert statuses(read(school)) == {"01_one": "passed"}
     assert not list(temporary.glob("kernel-*"))
+
+
+def test_lessons_that_time_nothing_run_side_by_side_with_a_thread_each(school):
+    """Two of them wait for each other, which only works if both are executed at once."""
+    wait = (
+        "import pathlib, time\n"
+        "here = pathlib.Path({folder!r}); (here / '{own}').touch()\n"
+        "while not (here / '{other}').exists(): time.sleep(0.1)\n"
+        "import os; print(os.environ['OMP_NUM_THREADS'])"
+    )
+    folder = str(school.notebooks.parent)
+    school.write("01_one", wait.format(folder=folder, own="a", other="b"))
+    school.write("02_two", wait.format(folder=folder, own="b", other="a"))
+    school.write("03_broken", "1 / 0")
+    school.write("04_timing", PASS, timing=True)
+    plan = school.plan(jobs=2)
+    course = run_lessons(school.lessons, plan, school.console, execute=school.execute)
+    assert statuses(course) == {
+        "01_one": "passed",
+        "02_two": "passed",
+        "03_broken": "failed",
+        "04_timing": "passed",
+    }
+    assert [course.find(name).threads for name in ("01_one", "02_two")] == [1, 1]
+    assert school.execute.executed == ["04_timing"], "it runs here, after the others"
+    assert read(school) == course
+    again = run_lessons(school.lessons, plan, school.console, execute=school.execute)
+    assert statuses(again)["01_one"] == "skipped"
+
+
+def test_without_time_nothing_is_begun_side_by_side(school):
+    school.write("01_one", PASS)
+    school.write("02_two", PASS)
+    plan = school.plan(jobs=2, stop_after_s=-1)
+    assert run_lessons(school.lessons, plan, school.console, execute=school.execute).lessons == []
+    assert "the time is up (--stop-after): 01_one, 02_two" in school.console.export_text()
