@@ -169,14 +169,16 @@ def plan(
 
 @app.command()
 def sync() -> None:
-    """Write README's tables, and each lesson's links to its neighbours, from the lessons."""
+    """Write what is made from the lessons: README's tables, links, outputs that checks compare."""
+    from course_tools.publish.planted import store_outputs
     from course_tools.publish.sync import sync_course
 
-    changed = sync_course(ROOT, find_lessons())
+    lessons = find_lessons()
+    changed = [*sync_course(ROOT, lessons), *filter(None, map(store_outputs, lessons))]
     for path in changed:
         console.print(f"written: {path}", soft_wrap=True)
     if not changed:
-        console.print("README and lessons are as they should be")
+        console.print("all is as it should be")
 
 
 @app.command("pretrain")

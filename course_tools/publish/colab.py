@@ -23,6 +23,7 @@ COLAB_PACKAGES = (  # what lessons import; a test compares it with their imports
     "peft",
     "pillow",
     "psutil",
+    "pydantic",
     "safetensors",
     "schedulefree",
     "scikit-learn",

@@ -1,17 +1,26 @@
 """What all checks share: how they call a student's function, how they pass and how they fail."""
 
 import html
+import inspect
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from functools import update_wrapper
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import torch
 from IPython.display import display
-from torch import Tensor
 
+from course_utils.checking.outputs import (
+    EXPECTED,
+    Expected,
+    Output,
+    find_sentence,
+    is_near,
+    read_expected,
+)
 from course_utils.checking.state import known_state
 from course_utils.claims import GREEN
 
@@ -28,6 +37,7 @@ __all__ = [
 MARK_STYLE = f"background:{GREEN};color:#ffffff;border-radius:3px;padding:0 0.3em"  # as claims
 SEED = 0  # of every check: the same answer gets the same mark each time
 Answer = Callable[..., Any]
+Check = Callable[[Answer], Iterable[Output] | None]
 # Each: the sentence, or a part of it, that names a fault, and a wrong answer that has it.
 Faults = Sequence[tuple[str, Answer]]
 Other = TypeVar("Other")  # an answer, or whatever `run` takes for one
@@ -78,24 +88,13 @@ def diagnose(
     Raises:
         CheckFailed: with the sentence of the first fault that fits, or ``otherwise``.
     """
-    if _is_near(found, run(oracle), tolerance):
+    if is_near(found, run(oracle), tolerance):
         return
     before = f"{case} " if case else ""
     for sentence, fault in faults:
-        if _is_near(found, run(fault), tolerance if fault_tolerance is None else fault_tolerance):
+        if is_near(found, run(fault), tolerance if fault_tolerance is None else fault_tolerance):
             fail(before + sentence)
     fail(before + otherwise)
-
-
-def _is_near(found: object, expected: object, tolerance: float) -> bool:
-    one, other = _as_tensor(found), _as_tensor(expected)
-    if one.shape != other.shape:
-        return False
-    return bool((one - other).norm() <= tolerance * other.norm())  # a nan is near nothing
-
-
-def _as_tensor(value: Any) -> Tensor:
-    return torch.as_tensor(value, dtype=torch.float64).detach()
 
 
 @contextmanager
@@ -132,20 +131,50 @@ class ExerciseCheck:
 
     A missing or a crashing answer fails in one sentence too. The libraries are in a known state,
     and all random numbers are drawn with the seed `SEED`; the notebook's own settings and random
-    state stay as they were. ``faults`` are wrong answers that the check knows, each with the
-    sentence that it gets, or a part of it.
+    state stay as they were.
+
+    The check raises `CheckFailed`, or yields what the answer gives, case by case (`Output`): this
+    is compared with stored outputs of the solution and of known wrong answers. ``faults`` are
+    wrong answers that a check without stored outputs knows, each with its sentence, or a part.
     """
 
-    def __init__(self, check: Callable[[Answer], None], faults: Faults = ()) -> None:
+    def __init__(self, check: Check, faults: Faults = ()) -> None:
         update_wrapper(self, check)
+        self.name = check.__name__
         self.check = check
         self.faults = faults
+
+    @property
+    def expected_path(self) -> Path:
+        """The file with the stored outputs of the lesson's exercises."""
+        return Path(self.check.__code__.co_filename).with_name(EXPECTED)
+
+    def list_outputs(self, answer: Answer) -> Generator[Output]:
+        """What the answer gives in each case, in the state in which all checks run."""
+        with known_state(), _seeded(SEED):
+            yield from self.check(answer) or ()
+
+    @property
+    def compares(self) -> bool:
+        """Whether the check compares with stored outputs."""
+        return inspect.isgeneratorfunction(self.check)
+
+    def _find_expected(self) -> Expected:
+        if not self.compares:
+            return Expected([], [])
+        path = self.expected_path
+        stored = read_expected(path) if path.is_file() else {}
+        if self.name not in stored:
+            fail(f"{self.name} has no stored outputs: run `course sync`.")
+        return stored[self.name]
 
     def __call__(self, answer: Answer) -> None:
         name = getattr(answer, "__name__", "the answer")
         try:
-            with known_state(), _seeded(SEED):
-                self.check(answer)
+            with closing(self.list_outputs(answer)) as outputs:
+                sentence = find_sentence(outputs, self._find_expected())
+            if sentence:
+                fail(sentence)
         except CheckFailed:
             raise
         except NameError as error:
@@ -172,10 +201,10 @@ def _explain_name(answer: str, error: NameError) -> str:
 
 def checks_exercise(
     faults: Faults = (),
-) -> Callable[[Callable[[Answer], None]], ExerciseCheck]:
+) -> Callable[[Check], ExerciseCheck]:
     """Decorate ``check(answer)``: see `ExerciseCheck`. The tests give it each of the faults."""
 
-    def decorate(check: Callable[[Answer], None]) -> ExerciseCheck:
+    def decorate(check: Check) -> ExerciseCheck:
         return ExerciseCheck(check, faults)
 
     return decorate

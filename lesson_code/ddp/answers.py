@@ -1,406 +1,218 @@
-"""Planted answers of the lesson's exercises."""
+"""Planted answers of lesson 09: `course_tools.publish.planted` says how to read them."""
 
-from tests.lessons.experiments import plant_experiments
+from course_tools.publish.planted_experiments import plant_experiments
 
-SHARD = """
-import torch
+# Parts of the solutions.
+RANDPERM = "torch.randperm(length, generator=generator).tolist()"
+PADDED = "itertools.islice(itertools.cycle(order), total)"
+DEAL = "list(padded)[rank::size]"
+GRADIENTS = "[p.grad for p in parameters if p.grad is not None]"
+COPY = "gradient.copy_(part.view_as(gradient))"
+LISTED = (f"gradients = {GRADIENTS}",
+          f"parameters = list(parameters)\n    gradients = {GRADIENTS}")  # fmt: skip
+EXCHANGE = "group.all_reduce(parameter.grad)\n                parameter.grad /= size"
+COUNT = "counts += torch.tensor([(logits.argmax(1) == targets).sum(), len(targets)])"
+TOTAL = "group.all_reduce(counts)"
 
-def shard_indices(length, rank, size, epoch, seed=0):
-    {first}
-    generator = torch.Generator().manual_seed({number})
-    order = {order}
-    count = {count}
-    {pad}
-    return {value}
-"""
+PAD = "pad with the beginning"
+OWN_GENERATOR = "torch.Generator of your own"
+RANDPERM_SEED = "is the permutation that of torch.randperm, seeded with seed + epoch?"
+OWN = "still this rank's own: copy the bucket back."
+PLACES = "at the wrong places: each part of the bucket belongs to the gradient it came from."
 
+# Bugs of the function in the lesson.
+UNSENT = ("group.broadcast(tensor)", "pass")
+UNTOLD = ("sampler.set_epoch(epoch)", "pass")
+UNDIVIDED = ("                parameter.grad /= size\n", "")
+OWN_START = "each rank starts from its own: broadcast rank 0's at the start."
+SAME_EPOCH = "every epoch has the same order: tell the sampler the epoch."
+OWN_GRADIENT = "each rank steps with its own gradient: sum them between backward and step."
+NOT_ONE_PROCESS = "not those of one process: look"
 
-AVERAGE = """
-import torch
-
-def average_gradients(parameters, all_reduce, size):
-    {first}
-    gradients = {gradients}
-    bucket = {bucket}
-    {before}
-    {exchange}
-    {after}
-    start = 0
-    for gradient in gradients:
-        part = bucket[start : start + gradient.numel()].view_as(gradient)
-        {back}
-        start += {move}
-    {end}
-"""
-
-
-TRAIN = """
-import torch
-import torch.nn.functional as F
-from torch.optim import SGD
-from torch.utils.data import DataLoader, DistributedSampler
-
-def train_rank(model, dataset, rank, size, epochs, batch_size, group, lr=0.1):
-    {start}
-    sampler = {sampler}
-    loader = DataLoader(dataset, batch_size, sampler=sampler)
-    optimizer = {optimizer}
-    for epoch in range(epochs):
-        {epoch}
-        counts = torch.zeros(2)
-        for images, targets in loader:
-            logits = model(images)
-            {zero}
-            F.cross_entropy(logits, targets).backward()
-            {exchange}
-            optimizer.step()
-            {step}
-            {add}
-        {each}
-    {end}
-    return {value}
-"""
-
-
-# the function of the lesson that has five faults, with some of them put right
-BUGGY = """
-import torch
-import torch.nn.functional as F
-from torch.optim import SGD
-from torch.utils.data import DataLoader, DistributedSampler
-
-def train_rank(model, dataset, rank, size, epochs, batch_size, group, lr=0.1):
-    {start}
-    sampler = DistributedSampler(dataset, num_replicas=size, rank=rank, seed=0)
-    loader = DataLoader(dataset, batch_size, sampler=sampler)
-    optimizer = SGD(model.parameters(), lr)
-    for epoch in range(epochs):
-        {epoch}
-        accuracies = []
-        for images, targets in loader:
-            logits = model(images)
-            optimizer.zero_grad()
-            F.cross_entropy(logits, targets).backward()
-            for parameter in model.parameters():
-                group.all_reduce(parameter.grad)
-                {divide}
-            optimizer.step()
-            accuracies.append((logits.argmax(1) == targets).double().mean())
-    accuracy = torch.stack(accuracies).mean()
-    if {who}:
-        group.all_reduce(accuracy)
-    return accuracy.item() / size
-"""
-
-
-RIGHT_SHARD = {
-    "first": "pass",
-    "number": "seed + epoch",
-    "order": "torch.randperm(length, generator=generator).tolist()",
-    "count": "-(-length // size)",
-    "pad": "order = (order * (size + 1))[:count * size]",
-    "value": "order[rank::size]",
-}
-
-
-RIGHT_AVERAGE = {
-    "first": "pass",
-    "gradients": "[p.grad for p in parameters if p.grad is not None]",
-    "bucket": "torch.cat([g.flatten() for g in gradients])",
-    "before": "pass",
-    "exchange": "all_reduce(bucket)",
-    "after": "bucket /= size",
-    "back": "gradient.copy_(part)",
-    "move": "gradient.numel()",
-    "end": "pass",
-}
-
-
-RIGHT_TRAIN = {
-    "start": "[group.broadcast(tensor) for tensor in model.state_dict().values()]",
-    "sampler": "DistributedSampler(dataset, num_replicas=size, rank=rank, seed=0)",
-    "optimizer": "SGD(model.parameters(), lr)",
-    "epoch": "sampler.set_epoch(epoch)",
-    "zero": "optimizer.zero_grad()",
-    "exchange": "for p in model.parameters(): group.all_reduce(p.grad); p.grad /= size",
-    "step": "pass",
-    "add": "counts += torch.tensor([(logits.argmax(1) == targets).sum(), len(targets)])",
-    "each": "pass",
-    "end": "group.all_reduce(counts)",
-    "value": "(counts[0] / counts[1]).item()",
-}
-
-
-LESSON = {"start": "pass", "epoch": "pass", "divide": "pass", "who": "rank == 0"}
-
-
-SENT = {"start": RIGHT_TRAIN["start"]}
-
-
-TOLD = {"epoch": RIGHT_TRAIN["epoch"]}
-
-
-MEAN = {"divide": "parameter.grad /= size"}
-
-
-ALL = {"who": "True"}
-
-
-def _shard(**changed: str) -> str:
-    return SHARD.format(**RIGHT_SHARD | changed)
-
-
-def _average(**changed: str) -> str:
-    return AVERAGE.format(**RIGHT_AVERAGE | changed)
-
-
-def _train(**changed: str) -> str:
-    return TRAIN.format(**RIGHT_TRAIN | changed)
-
-
-def _buggy(**changed: str) -> str:
-    return BUGGY.format(**LESSON | changed)
-
-
-WRONG_ANSWERS = {
+WRONG = {
     "measure_scaling": plant_experiments("measure_scaling"),
     "shard_indices": [
-        (_shard(number="epoch + rank"), "the rank is in the seed"),
-        (_shard(number="rank"), "the epoch is not in the seed"),
-        (_shard(number="1000 * seed + epoch"), "seed 7: it must begin with .*, not with"),
-        (_shard(order="list(range(length))"), "nothing is shuffled"),
-        (_shard(order="list(range(length))", value="order[rank * count :][:count]"),
-         "nothing is shuffled"),
-        (_shard(order="torch.randperm(length).tolist()"), "torch.Generator of your own"),
-        (_shard(first="torch.manual_seed(seed + epoch)", order="torch.randperm(length).tolist()"),
-         "torch.Generator of your own"),
-        (_shard(first="import random; mix = random.Random(seed + epoch)",
-                order="mix.sample(range(length), length)"), "it must begin with"),
-        (_shard(number="torch.Generator().seed()"), "is the generator seeded"),
-        (_shard(pad="count = length // size", value="order[rank * count :][:count]"),
-         "rank 0 of 4, .* pad to 6, not to 5"),
-        (_shard(value="order"), "pad to 6, not to 24"),
-        (_shard(value="order[rank + 1 :: size]"), "that of position 1 in the permutation, not 0"),
-        (_shard(value="(order * 2)[rank + 1 :: size][:count]"), "that of position 1 in the perm"),
-        (_shard(pad="pass"), "rank 1 of 4, .* pad to 6, not to 5"),
-        (_shard(pad="order = order[: length // size * size]"),
-         "rank 0 of 4, .* pad to 6, not to 5"),
-        (_shard(pad="order += order[: count * size - length]"),
-         "3 images, rank 6 of 8, .* pad to 1, not to 0"),
-        (_shard(pad="order += order[: size - length % size]"),
-         "12 images, rank 0 of 3, .* pad to 4, not to 5"),
-        (_shard(pad="order += [0] * (count * size - length)"), "pad with the beginning"),
-        (_shard(pad="order += order[-1:] * (count * size - length)"), "pad with the beginning"),
-        (_shard(pad="order += order[length - count * size :]"), "pad with the beginning"),
-        (_shard(pad="order += list(range(count * size - length))"), "pad with the beginning"),
-        (_shard(value="(order[:length][rank::size] * 2)[:count]"), "pad with the beginning"),
-        (_shard(order="list(range(length))", value="[order[rank::size][i] for i in "
-                "torch.randperm(count, generator=generator)]"),
+        ("seed + epoch", "seed", "the epoch is not in the seed."),
+        ("seed + epoch", "epoch", "the argument seed is ignored."),
+        ("seed + epoch", "seed + epoch + rank",
+         "the rank is in the seed, ranks must draw the same permutation."),
+        ("seed + epoch", "1000 * seed + epoch", RANDPERM_SEED),
+        ("seed + epoch", "torch.Generator().seed()", "is the generator seeded"),
+        (DEAL, "list(padded)[rank * total // size :][: total // size]",
+         "a rank takes a block: take every size-th index."),
+        (DEAL, "list(padded)[0::size]", "all ranks get the same images: begin at rank."),
+        (DEAL, "list(padded)[rank + 1 :: size]",
+         "its first index is that of position 1 in the permutation, not 0."),
+        (RANDPERM, "list(range(length))", "nothing is shuffled"),
+        (PADDED, "list(range(total))[rank::size]", DEAL, "[padded[place] % length for place in "
+         "torch.randperm(len(padded), generator=generator)]",
          "only shuffled within the rank"),
-        (_shard(order="torch.randperm(-(-length // size) * size, generator=generator)"
-                ".remainder(length).tolist()"), "it must begin with"),
-        (_shard(value="torch.tensor(order)[rank::size]"), "Return a list of ints"),
-        (_shard(value="[torch.tensor(n) for n in order[rank::size]]"), "Return a list of ints"),
-        (_shard(value="None"), "stopped with TypeError"),
+        (RANDPERM, "torch.randperm(length).tolist()", OWN_GENERATOR),
+        ("generator = torch.Generator()", "torch", "generator=generator", "", OWN_GENERATOR),
+        (RANDPERM, "np.random.default_rng(seed + epoch).permutation(length).tolist()",
+         RANDPERM_SEED),
+        (RANDPERM, "torch.randperm(-(-length // size) * size, generator=generator)"
+         ".remainder(length).tolist()", RANDPERM_SEED),
+        (PADDED, "order[: length // size * size]", "rank 0 of 4, epoch 3, seed 0: pad to 6, not"),
+        (PADDED, "order", "rank 1 of 4, epoch 3, seed 0: pad to 6, not to 5"),
+        (DEAL, "list(padded)", "pad to 6, not to 24"),
+        (PADDED, "order + order[: total - length]", "rank 6 of 8, epoch 2, seed 1: pad to 1, not"),
+        (PADDED, "order + order[: size - length % size]", "pad to 4, not to 5"),
+        (PADDED, "order + [0] * (total - length)", PAD),
+        (PADDED, "order + order[-1:] * (total - length)", PAD),
+        (PADDED, "order + order[length - total :]", PAD),
+        (PADDED, "order + list(range(total - length))", PAD),
+        (DEAL, "(order[rank::size] * 2)[: total // size]", PAD),
+        (DEAL, "torch.tensor(list(padded))[rank::size]", "Return a list of ints"),
+        (f"return {DEAL}", "", "stopped with TypeError"),
     ],
     "average_gradients": [
-        (_average(exchange="for g in gradients: all_reduce(g)"), "is called 4 times"),
-        (_average(exchange="pass"), "is called 0 times: make one bucket"),
-        (_average(exchange="all_reduce(gradients)"), "takes one tensor"),
-        (_average(exchange="bucket = all_reduce(bucket)"), "stopped with TypeError: .*NoneType"),
-        (_average(after="bucket /= len(gradients)"), "are 0.75 times the mean over 3 ranks"),
-        (_average(after="bucket = bucket.mean().expand_as(bucket)"), "not the mean over the ranks"),
-        (_average(back="gradient = part"), "still this rank's own: copy the bucket back"),
-        (_average(move="0"), "at the wrong places"),
-        (_average(move="1"), "at the wrong places"),
-        (_average(end="start = 0", first="parameters = list(parameters)",
-                  bucket="torch.cat([g.flatten() for g in gradients[::-1]])"),
-         "belongs to the gradient it came from"),
-        (_average(bucket="torch.cat([g.T.flatten() if g.ndim == 2 else g.flatten() "
-                  "for g in gradients])"), "belongs to the gradient it came from"),
-        (_average(back="gradient.data = part.flatten()"),
-         r"parameter of shape \(3, 4\) has the shape \(12,\)"),
-        (_average(first="parameters = list(parameters)", back="pass",
-                  end="with torch.no_grad():\n        for p in parameters:\n"
-                  "            if p.grad is not None: p -= p.grad"),
-         "The weights change"),
-        (_average(first="parameters = list(parameters)",
-                  bucket="torch.cat([p.detach().flatten() for p in parameters])"),
-         "gets the weights, not the gradients"),
-        (_average(first="parameters = list(parameters)",
-                  gradients="[torch.zeros_like(p) if p.grad is None else p.grad "
-                  "for p in parameters]"), "has 38 elements, the gradients have 29"),
-        (_average(gradients=RIGHT_AVERAGE["gradients"] + "[:-1]"), "has 17 elements, the grad"),
-        (_average(first="parameters = list(parameters)\n    for p in parameters:\n"
-                  "        if p.grad is None: p.grad = torch.zeros_like(p)"),
+        (COPY, "gradient = part.view_as(gradient)", OWN),
+        (f"gradients = {GRADIENTS}", f"parameters, again = list(parameters), parameters\n"
+         f"    gradients = {GRADIENTS}", "zip(gradients, parts, strict=True)",
+         f"zip({GRADIENTS.replace('parameters', 'again')}, parts)", OWN),
+        (COPY, "gradient /= size",
+         "this rank's own, divided: the sum is never copied back."),
+        ("    bucket /= size\n", "", "summed, not averaged: divide by size."),
+        ("/= size", "/= size**2",
+         "divided by size twice: before the all-reduce or after it is right."),
+        ("gradient.copy_(", "gradient.add_(", "added to this rank's own: replace those."),
+        ("bucket /= size", "bucket /= len(gradients)", "are 0.75 times the mean over 3 ranks"),
+        ("bucket /= size", "bucket[:] = bucket.mean()", "not the mean over the ranks"),
+        ("for gradient in gradients])\n    all", "for gradient in gradients[::-1]])\n    all",
+         PLACES),
+        ("gradient.flatten()", "(gradient.T if gradient.ndim == 2 else gradient).flatten()",
+         PLACES),
+        (COPY, COPY.replace("part", "bucket[: gradient.numel()]"), PLACES),
+        ("all_reduce(bucket)", "[all_reduce(gradient) for gradient in gradients]",
+         "is called 4 times"),
+        ("all_reduce(bucket)", "pass", "is called 0 times: make one bucket"),
+        ("all_reduce(bucket)", "all_reduce(gradients)", "takes one tensor"),
+        ("all_reduce(bucket)", "bucket = all_reduce(bucket)", "stopped with TypeError"),
+        (GRADIENTS, "[p.detach() for p in parameters]", "gets the weights, not the gradients"),
+        (GRADIENTS, "[torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]",
          "has 38 elements, the gradients have 29"),
-        (_average(first="parameters = list(parameters)",
-                  end="for p in parameters:\n        if p.grad is None: "
-                  "p.grad = torch.zeros_like(p)"), "that is None must stay None"),
-        (_average(first="parameters = list(parameters)",
-                  end="for p in parameters: p.grad = None"), "3, 4. is None afterwards"),
-        (_average(gradients="[p.grad for p in parameters]"), "stopped with AttributeError"),
-        (_average(bucket="torch.cat([g.flatten().float() for g in gradients])"),
-         "another dtype"),
-        (_average(first="count = sum(p.numel() for p in parameters if p.grad is not None)",
-                  bucket="torch.zeros(count); torch.cat([g.flatten() for g in gradients], "
-                  "out=bucket)"), "another dtype"),
-        ("import torch\n"
-         "def average_gradients(parameters, all_reduce, size):\n"
-         "    bucket = torch.cat([p.grad.flatten() for p in parameters if p.grad is not None])\n"
-         "    all_reduce(bucket)\n"
-         "    start = 0\n"
-         "    for p in parameters:\n"
-         "        if p.grad is not None:\n"
-         "            end = start + p.numel()\n"
-         "            p.grad = bucket[start:end].view_as(p) / size\n"
-         "            start = end\n", "\\(parameters can be read only once\\) are still"),
-        ("import torch\n"
-         "def average_gradients(parameters, all_reduce, size):\n"
-         "    parameters = [p for p in parameters if p.requires_grad]\n"
-         "    bucket = torch.cat([p.grad.flatten() for p in parameters])\n"
-         "    all_reduce(bucket)\n", "stopped with AttributeError"),
+        (GRADIENTS, f"{GRADIENTS}[:-1]", "has 17 elements, the gradients have 29"),
+        (GRADIENTS, "[p.grad for p in parameters]", "stopped with AttributeError"),
+        ("gradient.flatten()", "gradient.flatten().float()", "another dtype"),
+        (COPY, "gradient.data = part.flatten()", "shape (3, 4) has the shape (12,)"),
+        (*LISTED, COPY, f"{COPY}\n    for p in parameters:\n        p.data -= 1",
+         "The weights change"),
+        (*LISTED, COPY, f"{COPY}\n    for p in parameters:\n        p.grad = None",
+         "(3, 4) is None afterwards"),
+        (*LISTED, COPY, f"{COPY}\n    for p in parameters:\n        p.grad = p.new_zeros(p.shape)",
+         "that is None must stay None"),
     ],
     "train_rank": [
-        (_buggy(), "Rank 0 waits in all_reduce of shape .., rank 1 has ended"),
-        (_buggy(**SENT, **TOLD, **MEAN), "Rank 0 waits in all_reduce of shape .., rank 1 has"),
-        (_buggy(**ALL), "each rank starts from its own: broadcast"),
-        (_buggy(**ALL, **TOLD, **MEAN), "each rank starts from its own: broadcast"),
-        (_buggy(**ALL, **SENT), "every epoch has the same order"),
-        (_buggy(**ALL, **SENT, **MEAN), "every epoch has the same order"),
-        (_buggy(**ALL, **SENT, **TOLD), "summed, not averaged"),
-        (_buggy(**ALL, **SENT, **TOLD, **MEAN), "the mean of the batches' accuracies: add"),
-        (_train(end="if rank == 0: group.all_reduce(counts)"), "rank 1 has ended"),
-        (_train(epoch="sampler.set_epoch(0)"), "every epoch has the same order"),
-        (_train(start="for b in model.buffers(): group.broadcast(b)"), "starts from its own"),
-        (_train(start="for t in model.state_dict().values(): group.broadcast(t.clone())"),
-         "starts from its own"),
-        (_train(start="for t in model.state_dict().values(): "
-                "group.all_reduce(t); t.copy_(t / size)"),
-         "not those of one process: look"),
-        (_train(start="for t in model.state_dict().values(): "
-                "t.is_floating_point() and group.broadcast(t)"),
-         "buffers of every dtype"),
-        (_train(start="if rank == 0: [group.broadcast(t) for t in model.state_dict().values()]"),
-         "Rank 0 waits in broadcast of shape .5,., rank 1 waits in all_reduce of shape .5,."),
-        (_train(start="if rank == 1: [group.broadcast(t) for t in model.state_dict().values()]"),
-         "Rank 0 waits in all_reduce .*, rank 1 waits in broadcast"),
-        (_train(exchange="for p in model.parameters(): group.all_reduce(p.grad.clone())"),
-         "steps with its own gradient"),
-        (_train(exchange="pass", step=RIGHT_TRAIN["exchange"]), "steps with its own gradient"),
-        (_train(exchange="for p in model.parameters(): p.grad = p.grad.clone()",
-                each="for p in model.parameters(): group.all_reduce(p.data); p.data /= size"),
-         "average their weights once an epoch"),
-        (_train(exchange="if rank == 0: [group.all_reduce(p.grad) for p in model.parameters()]"),
-         "Rank 0 waits in all_reduce of shape .5,., rank 1 waits in all_reduce of shape .2,."),
-        (_train(exchange="for p in list(model.parameters())[::2 * rank - 1]: "
-                "group.all_reduce(p.grad); p.grad /= size"),
-         "Rank 0 waits in all_reduce of shape .3,., rank 1 waits in all_reduce of shape .5,."),
-        (_train(exchange="for p in model.parameters(): group.all_reduce(p.grad); "
-                "p.grad /= size ** 2"), "divided by size twice"),
-        (_train(exchange="for p in model.parameters(): group.all_reduce(p.grad); p.grad /= 2"),
-         "not those of one process: look"),
-        (_train(optimizer="SGD(model.parameters(), 0.1)"), "whatever the argument lr is"),
-        (_train(optimizer="SGD(model.parameters(), lr, momentum=0.9)"),
-         "not those of one process: look"),
-        (_train(optimizer="SGD(model.parameters(), lr * size)"), "or lr is multiplied"),
-        (_train(sampler="DistributedSampler(dataset, num_replicas=size, rank=0, seed=0)"),
-         "all ranks follow rank 0's images alone"),
-        (_train(sampler="DistributedSampler(dataset, size, rank, shuffle=False)"),
-         "the sampler does not shuffle"),
-        (_train(epoch="sampler.set_epoch(epoch + rank)"), "permutes the images in its own way"),
-        (_train(add=RIGHT_TRAIN["add"].replace("logits.arg", "model(images).arg")),
-         "logits from after each step"),
-        (_train(end="model.eval()\n    with torch.no_grad():\n        for x, y in loader: "
-                "counts += torch.tensor([(model(x).argmax(1) == y).sum(), len(y)])\n"
-                "    group.all_reduce(counts)", add="pass"), "with the trained weights"),
-        (_train(value="(counts[0] / counts[1]).item() / size"), "divided by size, but hits"),
-        (_train(value="(counts[0] / counts[1]).item() * 100"), "Rank 0 returns .*, not 0"),
-        (_train(value="counts[0] / counts[1]"), "returns no float, but a Tensor"),
-        (_train(value="(counts[0] / counts[1]).item() if rank == 0 else None"),
-         "Rank 1 returns no float"),
-        (_train(end="pass", value="None"), "Rank 0 returns no float"),
-        (_train(each="if rank == 1: raise ValueError('no more')"),
-         "stopped with ValueError: no more"),
-        (_train(exchange="for p in model.parameters(): group.broadcast(p.grad)"),
-         "follow rank 0's images alone"),
-        (_train(end="group.all_reduce(counts)\n    if rank == 1: group.all_reduce(counts)"),
-         "Rank 0 has ended, rank 1 waits in all_reduce"),
-        (_train(step="if len(targets) < batch_size: break"), "Rank 0 returns .*, not 0"),
-        (_train(zero="if len(targets) < batch_size: break\n            optimizer.zero_grad()"),
-         "the last batch of an epoch, which is not full, is left out"),
-        (_train(epoch="if epoch == epochs - 1: break\n        sampler.set_epoch(epoch)"),
-         "not those of one process: look"),
-        (_train(end="group.all_reduce(counts[:1])"), "Rank 0 returns .*, not 0"),
-        (_train(end="group.all_reduce(counts[0].item())"), "stopped with AttributeError"),
-        (_train(start="group.broadcast(model)"), "stopped with AttributeError"),
+        (*UNSENT, OWN_START),
+        (*UNSENT, *UNTOLD, OWN_START),
+        (*UNSENT, *UNDIVIDED, OWN_START),
+        (*UNSENT, *UNTOLD, *UNDIVIDED, OWN_START),
+        ("model.state_dict().values()", "model.buffers()", OWN_START),
+        ("model.state_dict().values()", "model.parameters()",
+         "each rank keeps its own buffers: broadcast them too."),
+        ("        group.broadcast", "        if tensor.is_floating_point(): group.broadcast",
+         "each rank keeps its own integer buffer: broadcast buffers of every dtype."),
+        ("group.broadcast(tensor)", "group.all_reduce(tensor); tensor.copy_(tensor / size)",
+         NOT_ONE_PROCESS),
+        ("        group.broadcast", "        if rank == 0: group.broadcast",
+         "Rank 0 waits in broadcast of shape (5,), rank 1 waits in all_reduce of shape (5,)"),
+        (*UNTOLD, SAME_EPOCH),
+        (*UNTOLD, *UNDIVIDED, SAME_EPOCH),
+        ("set_epoch(epoch)", "set_epoch(epoch + 1)",
+         "the sampler is told epochs 1, 2, … and not 0, 1, …: begin with 0."),
+        ("rank=rank", "rank=0", "all ranks follow rank 0's images alone."),
+        ("seed=0", "shuffle=False", "the sampler does not shuffle."),
+        ("seed=0", "seed=rank",
+         "each rank permutes the images in its own way: seed and epoch are the same on all ranks."),
+        ("sampler=sampler", "sampler=sampler, drop_last=True",
+         "the last batch of an epoch, which is not full, is left out."),
+        ("range(epochs)", "range(epochs - 1)", NOT_ONE_PROCESS),
+        (EXCHANGE, "pass", OWN_GRADIENT),
+        ("(parameter.grad)", "(parameter.grad.clone())", OWN_GRADIENT),
+        (EXCHANGE, "parameter.grad = parameter.grad.clone()", COUNT, f"{COUNT}\n        for weight "
+         "in model.parameters():\n            group.all_reduce(weight.data)\n            "
+         "weight.data /= size", "the ranks average their weights once an epoch: average the "
+         "gradients of each step."),
+        ("            optimizer.zero_grad()\n", "",
+         "gradients of earlier steps still count: zero_grad is missing."),
+        (*UNDIVIDED, "the steps are size times too long: gradients are summed, not averaged, or lr "
+         "is multiplied."),
+        ("/= size", "/= size**2", "gradients are divided by size twice."),
+        ("/= size", "/= 2", NOT_ONE_PROCESS),
+        ("SGD(model.parameters(), lr)", "SGD(model.parameters(), 0.1)",
+         "the learning rate is 0.1, whatever the argument lr is."),
+        ("SGD(model.parameters(), lr)", "SGD(model.parameters(), lr, momentum=0.9)",
+         NOT_ONE_PROCESS),
+        (EXCHANGE, f"if rank == 0: {EXCHANGE.replace(chr(10), '; ')}",
+         "Rank 0 waits in all_reduce of shape (5,), rank 1 waits in all_reduce of shape (2,)"),
+        ("in model.parameters()", "in list(model.parameters())[:: 2 * rank - 1]",
+         "Rank 0 waits in all_reduce of shape (3,), rank 1 waits in all_reduce of shape (5,)"),
+        (COUNT, "counts += torch.stack([(logits.argmax(1) == targets).float().mean(), "
+         "torch.tensor(1)])", "the mean of the batches' accuracies: add the counts."),
+        (TOTAL, "pass", "the accuracy of its own images."),
+        ("counts = torch.zeros(2)", "counts = counts if epoch else torch.zeros(2)",
+         "the accuracy of all epochs."),
+        ("counts[1]", "len(dataset)", "hits / images of the data set, but the sampler pads."),
+        ("logits.argmax", "model(images).argmax",
+         "counted with logits from after each step, not with those of the step."),
+        (TOTAL, f"counts = torch.zeros(2)\n    for images, targets in DataLoader(dataset, "
+         f"batch_size, sampler=sampler):\n        logits = model(images)\n        {COUNT}\n"
+         f"    {TOTAL}",
+         "counted with the trained weights, not with the logits of the training steps."),
+        (".item()", ".item() / size",
+         "divided by size, but hits and images are summed over the ranks alike."),
+        (".item()", ".item() * 100", "Rank 0 returns"),
+        (TOTAL, "group.all_reduce(counts[:1])", "Rank 0 returns"),
+        (COUNT, f"if len(targets) == batch_size: {COUNT}", "Rank 0 returns"),
+        (".item()", "", "returns no float, but a Tensor"),
+        (".item()", ".item() if rank == 0 else None", "Rank 1 returns no float"),
+        (TOTAL, f"if rank == 0: {TOTAL}", "Rank 0 waits in all_reduce of shape (2,), rank 1 has"),
+        (TOTAL, f"{TOTAL}\n    if rank == 1: {TOTAL}", "Rank 0 has ended, rank 1"),
+        (TOTAL, "assert rank == 0", "stopped with AssertionError"),
+        (TOTAL, "group.all_reduce(counts[0].item())", "stopped with AttributeError"),
     ],
 }  # fmt: skip
 
-
-OTHER_RIGHT_ANSWERS = {
+RIGHT = {
     "measure_scaling": [
-        # one training after the other, with SGD and the linear rule, at other seeds
+        ("partial(AdamW, lr=config.peak_lr)", "partial(SGD, lr=0.02, momentum=0.9)",
+         "partial(AdamW, lr=2 * config.peak_lr)", "partial(SGD, lr=0.08, momentum=0.9)",
+         "seeds=(0, 1, 2)", "seeds=(7, 8, 9, 10)"),
         """
 def measure_scaling(config, data):
     columns = []
     for devices in (1, 2):
         load = lambda data, seed: data.train_loader(seed, devices * config.batch_size)
-        make = partial(SGD, lr=0.02 * devices, momentum=0.9)
-        seams = {"make_loader": load, "make_optimizer": make}
-        runs = [fit(config, data, seed=seed, **seams) for seed in (7, 8, 9)]
+        runs = [fit(config, data, seed=seed, make_loader=load) for seed in (7, 8, 9)]
         columns.append([run.metrics["val_accuracy"] for run in runs])
     gain = paired_difference(*columns)
     return [*columns, gain.low, gain.high]
 """,
-        # the data bring the batch
-        """
-from dataclasses import replace
-
-def measure_scaling(config, data):
-    four = {"data": replace(data, batch_size=4 * data.batch_size)}
-    found = compare(config, data, {"one": {}, "four": four}, seeds=range(4))
-    gain = found.difference("four")
-    return found.values("one"), found.values("four"), gain.low, gain.high
-""",
     ],
     "shard_indices": [
-        # deals out by position, without a padded list
-        """
-def shard_indices(length, rank, size, epoch, seed=0):
-    generator = torch.Generator()
-    generator.manual_seed(epoch + seed)
-    order = torch.randperm(length, generator=generator)
-    places = rank + size * torch.arange(math.ceil(length / size))
-    return order[places % length].tolist()
-""",
-        # NumPy pads by repeating, and a row of a table belongs to each position
-        """
-def shard_indices(length, rank, size, epoch, seed=0):
-    order = torch.randperm(length, generator=torch.Generator().manual_seed(seed + epoch))
-    rows = length // size + (length % size > 0)
-    return np.resize(order.numpy(), (rows, size))[:, rank].tolist()
-""",
+        # dealt out by position, without a padded list
+        (f"padded = {PADDED}", "places = range(rank, total, size)",
+         DEAL, "[order[place % length] for place in places]"),
+        # a row of a table belongs to each position
+        (f"padded = {PADDED}", "rows = np.resize(order, (total // size, size))",
+         DEAL, "rows[:, rank].tolist()"),
     ],
     "average_gradients": [
         # another order of the bucket, divided before, parts of the bucket become the gradients
         """
 def average_gradients(parameters, all_reduce, size):
     parameters = [p for p in parameters if p.grad is not None][::-1]
-    bucket = torch.empty(sum(p.numel() for p in parameters), dtype=parameters[0].dtype)
+    bucket = torch.cat([p.grad.flatten() / size for p in parameters])
     start = 0
     for p in parameters:
-        part = bucket[start : start + p.numel()].view(p.shape)
-        part.copy_(p.grad / size)
-        p.grad = part
+        p.grad = bucket[start : start + p.numel()].view(p.shape)
         start += p.numel()
     all_reduce(bucket)
 """,
-        # PyTorch's own functions for one vector of many tensors
         """
 def average_gradients(parameters, all_reduce, size):
-    with_gradient = filter(lambda p: p.grad is not None, parameters)
-    gradients = [p.grad for p in with_gradient]
+    gradients = [p.grad for p in parameters if p.grad is not None]
     vector = torch.nn.utils.parameters_to_vector(gradients)
     all_reduce(vector.div_(size))
     torch.nn.utils.vector_to_parameters(vector, gradients)
@@ -408,33 +220,17 @@ def average_gradients(parameters, all_reduce, size):
     ],
     "train_rank": [
         # hooks average each gradient during backward; the hits are added up in each step
-        """
-def train_rank(model, dataset, rank, size, epochs, batch_size, group, lr=0.1):
+        (EXCHANGE, "parameter.data -= lr * parameter.grad", "            optimizer.step()\n", "",
+         "    optimizer = SGD(model.parameters(), lr)", """
     def average(parameter):
         parameter.grad /= size
         group.all_reduce(parameter.grad)
 
-    for tensor in (*model.buffers(), *model.parameters()):
-        group.broadcast(tensor)
     for parameter in model.parameters():
-        parameter.register_post_accumulate_grad_hook(average)
-    sampler = DistributedSampler(dataset, num_replicas=size, rank=rank)
-    for epoch in range(epochs):
-        sampler.set_epoch(epoch)
-        right = total = 0
-        for images, targets in DataLoader(dataset, batch_size, sampler=sampler):
-            model.zero_grad()
-            logits = model(images)
-            torch.nn.CrossEntropyLoss()(logits, targets).backward()
-            with torch.no_grad():
-                for parameter in model.parameters():
-                    parameter -= lr * parameter.grad
-            counts = torch.tensor([(logits.argmax(1) == targets).sum(), len(targets)])
-            group.all_reduce(counts)
-            right, total = right + counts[0].item(), total + counts[1].item()
-    return right / total
-""",
-        # one message a step: all gradients and the share of hits, and one at the start
+        parameter.register_post_accumulate_grad_hook(average)""",
+         "optimizer.zero_grad", "model.zero_grad", f"    {TOTAL}\n", "", COUNT,
+         f"step = {COUNT[10:]}\n            group.all_reduce(step)\n            counts += step"),
+        # one message a step, with all gradients and the share of hits; and one at the start
         """
 def train_rank(model, dataset, rank, size, epochs, batch_size, group, lr=0.1):
     state = list(model.state_dict().values())
@@ -442,28 +238,22 @@ def train_rank(model, dataset, rank, size, epochs, batch_size, group, lr=0.1):
     group.broadcast(vector)
     for tensor, part in zip(state, vector.split([tensor.numel() for tensor in state])):
         tensor.copy_(part.view_as(tensor))
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    optimizer = SGD(parameters, lr)
+    parameters = list(model.parameters())
     sampler = DistributedSampler(dataset, size, rank)
-    loader = DataLoader(dataset, batch_size, sampler=sampler)
-    hits = []
     for epoch in range(epochs):
         sampler.set_epoch(epoch)
-        hits.clear()
-        for images, targets in loader:
+        hits = 0.0
+        for images, targets in DataLoader(dataset, batch_size, sampler=sampler):
             logits = model(images)
             gradients = torch.autograd.grad(F.cross_entropy(logits, targets), parameters)
             share = (logits.argmax(dim=1) == targets).double().sum() / len(sampler)
-            message = torch.cat([*(g.flatten() for g in gradients), share.view(1)])
+            message = torch.cat([*(g.flatten() for g in gradients), share.view(1)]) / size
             group.all_reduce(message)
-            message /= size
-            sizes = [p.numel() for p in parameters]
-            *parts, share = message.split([*sizes, 1])
+            *parts, share = message.split([*(p.numel() for p in parameters), 1])
             for parameter, part in zip(parameters, parts):
-                parameter.grad = part.reshape(parameter.shape)
-            optimizer.step()
-            hits.append(share.item())
-    return math.fsum(hits)
+                parameter.data -= lr * part.view_as(parameter)
+            hits += share.item()
+    return hits
 """,
     ],
-}
+}  # fmt: skip

@@ -1,211 +1,97 @@
-"""Planted answers of the lesson's exercises."""
+"""Planted answers of lesson 14: `course_tools.publish.planted` says how to read them."""
 
-from tests.lessons.experiments import plant_experiments
+from course_tools.publish.planted_experiments import plant_experiments
 
-MEASURE = """
-from functools import partial
-from torch.optim import SGD, AdamW
-from course_utils.training import compare, fit, warmup_cosine
-
-def measure_rates(config, data):
-    variants = {{
-        name: {{"pretrained": True, "make_optimizer": partial({optimizer}, lr=lr)}}
-        for name, lr in (("one", 0.01), ("other", 0.03))
-    }}
-    measured = compare(config, data, variants, seeds={seeds}, name="mine")
-    found = measured.difference("other")
-    one, other = measured.values("one"), measured.values("other")
-    return {value}
+GUARD = "if not 0 < lowest < highest:"
+ONE_STEP = "    if steps == 1:\n        return [lowest]\n"
+REFUSAL = f"""    {GUARD}
+        raise ValueError(f"need 0 < lowest < highest, not {{lowest}} and {{highest}}")
 """
+RATES = "[lowest * factor**step for step in range(steps)]"
+EXPONENT = "(1 / (steps - 1))"
+DOUBLING = "while size <= limit and fits(size):"
+HALVING = "while too_large - fitting > 1:"
+STATES = "copy.deepcopy((model.state_dict(), optimizer.state_dict()))"
+NO_COPY = "model.state_dict(), copy.deepcopy(optimizer.state_dict())"
+CORRECTED = "average / (1 - beta ** (len(smoothed) + 1))"
+RESTORED = "    model.load_state_dict(before[0])\n"
+RESTORED_OPTIMIZER = "    optimizer.load_state_dict(before[1])\n"
 
-
-RIGHT_MEASURE = {
-    "optimizer": "SGD",
-    "seeds": "(3, 4, 5)",
-    "value": "list(one), list(other), float(found.low), float(found.high)",
-}
-
-
-PLACE = """
-import math
-import numpy as np
-
-def place_rates(lowest, highest, steps):
-    {guard}
-    {body}
-"""
-
-
-RIGHT_PLACE = {
-    "guard": "if not 0 < lowest < highest: raise ValueError('no')",
-    "body": "return np.geomspace(lowest, highest, steps).tolist()",
-}
-
-
-LARGEST = """
-def find_largest_batch(fits, limit):
-    {body}
-"""
-
-
-DOUBLING = """low, high = 0, 1
-    while high <= limit and fits(high):
-        low, high = high, 2 * high
-    high = min(high, limit + 1)
-    while {condition}:
-        middle = {middle}
-        if fits(middle):
-            low = middle
-        else:
-            high = {lower}
-    return {value}"""
-
-
-RIGHT_DOUBLING = {
-    "condition": "high - low > 1",
-    "middle": "(low + high) // 2",
-    "lower": "middle",
-    "value": "low",
-}
-
-
-FIND = """
-import copy
-import torch
-import torch.nn.functional as F
-
-def find_rate_safely(model, optimizer, batches, learning_rates, beta=0.9):
-    before = {before}
-    optimizer_before = copy.deepcopy(optimizer.state_dict())
-    average, smoothed = 0.0, []
-    for learning_rate, (inputs, targets) in zip(learning_rates, batches):
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(inputs), targets)
-        loss.backward()
-        for group in {groups}:
-            group["lr"] = learning_rate
-        optimizer.step()
-        average = beta * average + (1 - beta) * loss.item()
-        smoothed.append(average / {correction})
-    model.load_state_dict(before)
-    {restore}
-    return {value}
-"""
-
-
-RIGHT_FIND = {
-    "before": "copy.deepcopy(model.state_dict())",
-    "groups": "optimizer.param_groups",
-    "correction": "(1 - beta ** (len(smoothed) + 1))",
-    "restore": "optimizer.load_state_dict(optimizer_before)",
-    "value": "learning_rates[smoothed.index(min(smoothed))] / 10",
-}
-
-
-FIND_ON_COPIES = """
-import copy
-import torch.nn.functional as F
-
-def find_rate_safely(model, optimizer, batches, learning_rates, beta=0.9):
-    model, optimizer = copy.deepcopy((model, optimizer))
-    total, weight, best = 0.0, 0.0, None
-    for learning_rate, (inputs, targets) in zip(learning_rates, batches):
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(inputs), targets)
-        loss.backward()
-        optimizer.step()
-        total, weight = beta * total + loss.item(), beta * weight + 1
-        if best is None or total / weight < best[0]:
-            best = total / weight, learning_rate
-    return best[1] / 10
-"""
-
-
-def _measure(**changed: str) -> str:
-    return MEASURE.format(**RIGHT_MEASURE | changed)
-
-
-def _place(**changed: str) -> str:
-    return PLACE.format(**RIGHT_PLACE | changed)
-
-
-def _largest(body: str = "", **changed: str) -> str:
-    return LARGEST.format(body=body or DOUBLING.format(**RIGHT_DOUBLING | changed))
-
-
-def _find(**changed: str) -> str:
-    return FIND.format(**RIGHT_FIND | changed)
-
-
-WRONG_ANSWERS = {
+WRONG = {
     "measure_rates": plant_experiments("measure_rates"),
     "place_rates": [
-        (_place(body="return [lowest * (highest / lowest) ** (i / steps) for i in range(steps)]"),
-         "The last learning rate is too low"),
-        (_place(body="return np.linspace(lowest, highest, steps).tolist()"),
-         "constant difference"),
-        (_place(body="return [lowest * (highest / lowest) ** ((i + 1) / steps) "
-                     "for i in range(steps)]"),
-         "The first learning rate is too high"),
-        (_place(body="return np.geomspace(lowest, highest, steps)"), "Return a list of floats"),
-        (_place(body="return np.geomspace(lowest, highest, steps + 1).tolist()"), "it returns 10"),
-        (_place(guard="pass", body="return np.geomspace(max(lowest, 1e-9), highest, steps)"
-                                   ".tolist()"),
-         "it raises nothing"),
-        (_place(guard="assert 0 < lowest < highest"), "raises AssertionError"),
-        (_place(guard="if steps == 1: return [lowest]\n    "
-                      "if not 0 < lowest < highest: raise ValueError('no')"),
-         "in 1 step it raises nothing"),
-        (_place(body="return tuple(np.geomspace(lowest, highest, steps).tolist())"), "not tuple"),
+        (EXPONENT, "(1 / steps)",
+         "The last learning rate is too low: between the first and the last one there are "
+         "steps - 1 factors."),
+        (RATES, "np.linspace(lowest, highest, steps).tolist()",
+         "The learning rates have a constant difference: they need a constant factor."),
+        (EXPONENT, "(1 / steps)", "factor**step", "factor ** (step + 1)",
+         "The first learning rate is too high: it has to be the lowest one."),
+        (RATES, "np.geomspace(lowest, highest, steps)", "Return a list of floats"),
+        (RATES, f"tuple({RATES})", "not tuple"),
+        ("range(steps)", "range(steps + 1)", "it returns 10"),
+        (RATES, f"{RATES}[::-1]", "the learning rate with index 0 is"),
+        (ONE_STEP, "", "With 1 steps it stopped with ZeroDivisionError"),
+        (GUARD, "if not 0 < lowest <= highest:", "From 0.1 to 0.1 in 5 steps it raises nothing"),
+        (REFUSAL, "    assert 0 < lowest < highest\n", "raises AssertionError"),
+        (REFUSAL + ONE_STEP, ONE_STEP + REFUSAL, "in 1 step it raises nothing"),
     ],
     "find_largest_batch": [
-        (_largest("size = 1\n    while fits(2 * size): size *= 2\n    return size"),
-         "it returns 32, not 37"),
-        (_largest("size = 0\n    while size < limit and fits(size + 1): size += 1\n"
-                  "    return size"),
-         "it asks 38 times"),
-        (_largest("low, high = 0, limit + 1\n    while high - low > 1:\n"
-                  "        middle = (low + high) // 2\n"
-                  "        low, high = (middle, high) if fits(middle) else (low, middle)\n"
-                  "    return low"),
+        (HALVING, "while False:", "it returns 32, not 37"),
+        ("2 * size", "size + 1", "it asks 38 times"),
+        (DOUBLING, "while False:", "min(size, limit + 1)", "limit + 1",
          "more than twice the answer"),
-        (_largest(value="high"), "it returns 38, not 37"),
-        (_largest(value="max(1, low)"), "it returns 1, not 0"),
-        (_largest(condition="low < high"), "It does not end"),
-        (_largest(lower="middle - 1"), "it returns"),
-        (_largest("size = 1\n    while size < limit and fits(size): size *= 2\n"
-                  "    return size // 2"),
-         "it returns"),
+        (DOUBLING, "while fits(size):", "that is above the limit"),
+        ("return fitting", "return too_large", "it returns 38, not 37"),
+        ("return fitting", "return max(1, fitting)", "it returns 1, not 0"),
+        (HALVING, "while fitting < too_large:", "It does not end"),
+        ("too_large = middle", "too_large = middle - 1", "it returns"),
     ],
     "find_rate_safely": [
-        (_find(before="model.state_dict()"), "is no copy"),
-        (_find(groups="optimizer.param_groups[:1]"), "Only the first parameter group"),
-        (_find(correction="1"), "is not corrected"),
-        (_find(restore="pass"), "The optimizer is not as before"),
-        (_find(restore="optimizer.load_state_dict(optimizer_before); model.eval()"),
-         "left in eval mode"),
-        (_find(value="learning_rates[smoothed.index(min(smoothed))]"), "take a tenth of it"),
-        (_find(before="model.state_dict()", groups="optimizer.param_groups[:1]", correction="1",
-               restore="pass"),
-         "is not corrected"),
+        (CORRECTED, "average",
+         "The average begins at 0 and is not corrected: its first values are too low."),
+        ("optimizer.param_groups", "optimizer.param_groups[:1]",
+         "Only the first parameter group gets the learning rate."),
+        (" / 10", "", "That is the learning rate of the lowest loss: take a tenth of it."),
+        (CORRECTED, "average", "optimizer.param_groups", "optimizer.param_groups[:1]",
+         "The average is not corrected, and only the first parameter group gets the learning "
+         "rate."),
+        ("before = ", "model = copy.deepcopy(model)\n    before = ",
+         "The network does not learn during the test: it has to be restored after the last step."),
+        (CORRECTED, "loss.item()", "not a tenth of that with the lowest loss"),
+        (STATES, NO_COPY, "The network is not as before: state_dict() is no copy."),
+        ("before[0]", "{n: t for n, t in before[0].items() if 'running' not in n}, strict=False",
+         "BatchNorm's statistics"),
+        (RESTORED_OPTIMIZER, "", "The optimizer is not as before: save and load its state, too."),
+        (STATES, "copy.deepcopy(model.state_dict()), optimizer.state_dict()",
+         "moments are not as before"),
+        (RESTORED, f"{RESTORED}    model.eval()\n", "left in eval mode"),
     ],
 }  # fmt: skip
 
-
-OTHER_RIGHT_ANSWERS = {
-    "measure_rates": [_measure(), _measure(optimizer="AdamW", seeds="range(4)")],
+RIGHT = {
+    "measure_rates": [
+        ("seeds=(0, 1, 2)", "seeds=(3, 4, 5)", '"low", 0.01', '"low", 0.02', "0.03", "0.06"),
+        ("partial(SGD, lr=lr, momentum=0.9)", "partial(torch.optim.AdamW, lr=lr)",
+         "seeds=(0, 1, 2)", "seeds=range(4)"),
+    ],
     "place_rates": [
-        _place(),
-        _place(
-            body="step = math.log(highest / lowest) / max(1, steps - 1)\n    "
-            "return [lowest * math.exp(step * i) for i in range(steps)]"
-        ),
+        (RATES, "np.geomspace(lowest, highest, steps).tolist()"),
+        (ONE_STEP, "", EXPONENT, "(1 / max(1, steps - 1))", RATES,
+         "np.cumprod([lowest] + [factor] * (steps - 1)).tolist()"),
     ],
     "find_largest_batch": [
-        _largest(),
-        _largest(condition="low + 1 < high", middle="low + (high - low) // 2"),
+        (HALVING, "while fitting + 1 < too_large:",
+         "(fitting + too_large) // 2", "fitting + (too_large - fitting) // 2"),
+        ("too_large = min(size, limit + 1)", "too_large = size",
+         "if fits(middle):", "if middle <= limit and fits(middle):"),
     ],
-    "find_rate_safely": [_find(), FIND_ON_COPIES],
-}
+    "find_rate_safely": [
+        (f"before = {STATES}", "model, optimizer = copy.deepcopy((model, optimizer))",
+         RESTORED + RESTORED_OPTIMIZER, ""),
+        ("average, smoothed = 0.0, []", "total, weight, smoothed = 0.0, 0.0, []",
+         "average = beta * average + (1 - beta) * loss.item()",
+         "total, weight = beta * total + loss.item(), beta * weight + 1",
+         CORRECTED, "total / weight"),
+    ],
+}  # fmt: skip

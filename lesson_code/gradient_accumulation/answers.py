@@ -1,326 +1,160 @@
-"""Planted answers of the lesson's exercises."""
+"""Planted answers of lesson 08's exercises: see `course_tools.publish.planted`."""
 
-from tests.lessons.experiments import plant_experiments
+from course_tools.publish.planted_experiments import plant_experiments
 
-PLAN = """
-def plan_batches(effective_batch_size, limit, devices=1):
-    share, rest = divmod(effective_batch_size, devices)
-    if {uneven}:
-        raise ValueError("the devices cannot share the batch evenly")
-    size = {size}
-    return {value}
-"""
+SIZE = "max(size for size in range(1, min(limit, share) + 1) if share % size == 0)"
 
+CLIP = "nn.utils.clip_grad_norm_(model.parameters(), max_norm)"
+NORM = "nn.utils.get_total_norm([p.grad for p in model.parameters()])"
+TOKENS = "(targets != -100).sum()"
+FIRST_CLASS = "Class 0 does not count: only targets of −100 are no tokens."
+BEFORE = "Gradients from before the step still count: call zero_grad once, as it begins."
+AT_ONCE = "One backward for several micro-batches"
+ONLY_LAST = "Only the last micro-batch"
 
-TOKENS = """
-import torch.nn.functional as F
-from torch import nn
-
-def step_over_tokens(model, optimizer, window, max_norm):
-    tokens = sum((targets != -100).sum().item() for _, targets in window)
-    {first}
-    for inputs, targets in window:
-        {inside}
-        logits = model(inputs).flatten(0, 1)
-        loss = {loss}
-        loss.backward()
-        {after}
-    norm = {norm}
-    optimizer.step()
-    return {value}
-"""
+READ = "batches, steps = iter(batches), 0"
+CLEAR_EACH = ("optimizer.zero_grad()", "pass", "loss =", "optimizer.zero_grad(); loss =")
+DROP = ("        count =", "        if len(window) < size:\n            break\n        count =")
+SCHEDULE_EACH = ("        schedule.step()\n", "", ".backward()\n", ".backward(); schedule.step()\n")
 
 
-TRAIN = """
-import itertools
-import torch.nn.functional as F
-
-def train_windows(model, optimizer, schedule, batches, size):
-    {source}
-    {before}
-    while window := list(itertools.islice(batches, size)):
-        {drop}
-        count = sum(len(targets) for _, targets in window)
-        {first}
-        for images, targets in window:
-            {inside}
-            loss = F.cross_entropy(model(images), targets, reduction="sum")
-            ({loss}).backward()
-            {each}
-        {step}
-        steps += 1
-    {end}
-    return {value}
-"""
+def _plant_weights(count: str, unit: str) -> list[tuple[str, ...]]:
+    """Wrong weights of the losses, and zero_grad left out, for both exercises."""
+    mean = (', reduction="sum"', "")
+    return [
+        (*mean, f"(loss / {count})", "loss",
+         "Means are added, not averaged: a step of n micro-batches is n times too long."),
+        (*mean, f"loss / {count}", "loss / len(window)",
+         f"This is the mean of means: weigh the micro-batches by their {unit}."),
+        (f"(loss / {count})", "loss",
+         f"The summed losses are not divided by the {unit} of the step."),
+        (f"loss / {count}", "loss / len(window)",
+         f"The summed losses are divided by micro-batches, not by {unit}."),
+        ("optimizer.zero_grad()", "pass", BEFORE),
+    ]  # fmt: skip
 
 
-# the function of the lesson that has four faults, with some of them put right
-BUGGY = """
-import torch.nn.functional as F
-
-def train_windows(model, optimizer, schedule, batches, size):
-    steps = 0
-    {before}
-    for number, (images, targets) in enumerate(batches):
-        {inside}
-        loss = F.cross_entropy(model(images), targets)
-        {loss}.backward()
-        {each}
-        if {full}:
-            {step}
-            steps += 1
-    return steps
-"""
-
-
-RIGHT_PLAN = {
-    "uneven": "rest",
-    "size": "max(n for n in range(1, min(limit, share) + 1) if share % n == 0)",
-    "value": "size, share // size",
-}
-
-
-SUM = "F.cross_entropy(logits, targets.flatten(), reduction='sum')"
-
-
-OWN_MEAN = (
-    "-(logits.log_softmax(1).gather(1, targets.flatten().clamp(min=0)[:, None])[:, 0]"
-    " * (targets.flatten() != -100)).sum() / (targets != -100).sum()"
-)
-
-
-RIGHT_TOKENS = {
-    "first": "optimizer.zero_grad()",
-    "inside": "pass",
-    "loss": f"{SUM} / tokens",
-    "after": "pass",
-    "norm": "nn.utils.clip_grad_norm_(model.parameters(), max_norm)",
-    "value": "norm.item()",
-}
-
-
-RIGHT_TRAIN = {
-    "source": "batches, steps = iter(batches), 0",
-    "before": "pass",
-    "drop": "pass",
-    "first": "optimizer.zero_grad()",
-    "inside": "pass",
-    "loss": "loss / count",
-    "each": "pass",
-    "step": "optimizer.step(); schedule.step()",
-    "end": "pass",
-    "value": "steps",
-}
-
-
-LESSON = {
-    "before": "pass",
-    "inside": "optimizer.zero_grad()",
-    "loss": "loss",
-    "each": "schedule.step()",
-    "full": "(number + 1) % size == 0",
-    "step": "optimizer.step()",
-}
-
-
-KEPT = {"before": "optimizer.zero_grad()", "inside": "pass"}
-
-
-CLEARED = "optimizer.step(); optimizer.zero_grad()"
-
-
-MOVED = {"each": "pass", "step": f"{CLEARED}; schedule.step()"}
-
-
-def _plan(**changed: str) -> str:
-    return PLAN.format(**RIGHT_PLAN | changed)
-
-
-def _tokens(**changed: str) -> str:
-    return TOKENS.format(**RIGHT_TOKENS | changed)
-
-
-def _train(**changed: str) -> str:
-    return TRAIN.format(**RIGHT_TRAIN | changed)
-
-
-def _buggy(**changed: str) -> str:
-    return BUGGY.format(**LESSON | changed)
-
-
-WRONG_ANSWERS = {
+WRONG = {
     "measure_accumulation": plant_experiments("measure_accumulation"),
     "plan_batches": [
-        (_plan(size="min(limit, share)"), "the micro-batch must divide the 512 images"),
-        (_plan(size="min(limit, share)", value="size, -(-share // size)"), "must divide"),
-        (_plan(size="1"), "1 is not the largest micro-batch, 12 fits"),
-        (_plan(size="max(2**n for n in range(9) if 2**n <= limit and share % 2**n == 0)"),
+        (SIZE, "min(limit, share)", "the micro-batch must divide the 512 images"),
+        (SIZE, "1", "1 is not the largest micro-batch, 12 fits"),
+        (SIZE, "max(2**n for n in range(9) if 2**n <= limit and share % 2**n == 0)",
          "4 is not the largest micro-batch, 12 fits"),
-        (_plan(size="max(n for n in range(1, min(limit, share)) if share % n == 0)"),
-         "not the largest"),
-        (_plan(value="size, effective_batch_size // size"), "4 × too much"),
-        (_plan(uneven="False"), "cannot share 512 images: ValueError"),
-        (_plan(uneven="rest and share > 100"), "cannot share 10 images"),
-        (_plan(size="limit if limit > share else " + RIGHT_PLAN["size"],
-               value="size, max(1, share // size)"), "has only 16 images per device"),
-        (_plan(size="max(n for n in range(1, share + 1) if share % n == 0)"), "does not fit"),
-        (_plan(value="size, share / size"), "use //"),
-        (_plan(value="share // size, size"), "swapped"),
+        ("share // size", "effective_batch_size // size", "4 × too much"),
+        ("if rest", "if False", "cannot share 512 images: ValueError"),
+        ("if rest", "if rest and share > 100", "cannot share 10 images"),
+        (SIZE, f"limit if limit > share else {SIZE}", "share // size", "max(1, share // size)",
+         "has only 16 images per device"),
+        ("min(limit, share)", "share", "does not fit"),
+        ("share // size", "share / size", "use //"),
+        ("size, share // size", "share // size, size", "swapped"),
         # for 512 images and a limit of 48 this has the right numbers in the wrong order
-        (_plan(size="__import__('math').gcd(share, limit)"), "16 is not the largest micro-batch"),
-        (_plan(uneven="rest or share % min(limit, share)"), "can be shared evenly, and"),
-        (_plan(uneven="False").replace("    size =", "    assert not rest\n    size ="),
-         "ValueError, not AssertionError"),
-        (_plan(value="size"), "Return two numbers"),
-        (_plan(value="None"), "Return two numbers"),
+        (SIZE, "__import__('math').gcd(share, limit)", "16 is not the largest micro-batch"),
+        ("if rest", "if rest or share % min(limit, share)", "can be shared evenly, and"),
+        ("if rest", "assert not rest\n    if rest", "ValueError, not AssertionError"),
+        ("size, share // size", "size", "Return two numbers"),
     ],
     "step_over_tokens": [
-        (_tokens(loss=f"({OWN_MEAN}) * (targets != -100).sum() / tokens"), "is nan"),
-        (_tokens(after="norm = " + RIGHT_TOKENS["norm"], norm="norm"),
-         "clipped after each micro-batch"),
-        (_tokens().replace("    norm =", "    optimizer.step()\n    norm =", 1)
-         .replace("optimizer.step()\n    return", "return"), "not clipped before the step"),
-        (_tokens(norm="nn.utils.get_total_norm([p.grad for p in model.parameters()]); "
-                 "nn.utils.clip_grad_value_(model.parameters(), max_norm)"), "clip its norm"),
-        (_tokens(loss="F.cross_entropy(model(inputs).reshape(len(inputs), 4, -1), targets,"
-                 " reduction='sum') / tokens"), "mixes classes and tokens"),
-        (_tokens().replace("targets != -100", "targets > 0"), "Class 0 does not count"),
-        (_tokens(first="optimizer.zero_grad(); tokens = sum(t.shape[1] for _, t in window)"),
-         "gradient is [0-9.]+ times"),
-        (_tokens(loss=f"{SUM} * targets.shape[1] / tokens"), "another direction"),
-        (_tokens(loss=SUM, norm="nn.utils.clip_grad_norm_(model.parameters(), max_norm * tokens)"
-                 "; [p.grad.div_(tokens) for p in model.parameters()]"),
-         "The returned norm is that of the sum"),
-        (_tokens(norm=RIGHT_TOKENS["norm"] + "\n    norm = nn.utils.get_total_norm("
-                 "[p.grad for p in model.parameters()])"), "is that after clipping"),
-        (_tokens(value="norm.item() ** 2"), "The norm before clipping is"),
-        (_tokens(value="None"), "Return the norm"),
-        (_tokens(after="optimizer.step()"), "here 4 are taken"),
-        (_tokens().replace("optimizer.step()", "pass"), "here 0 are taken"),
-        (_tokens(inside="optimizer.zero_grad()"), "Only the last micro-batch"),
-        (_tokens(norm=RIGHT_TOKENS["norm"] + "; optimizer.zero_grad()"), "has no gradient"),
-        (_tokens(first="optimizer.zero_grad(); losses = 0", loss=f"{SUM} / tokens")
-         .replace("loss.backward()", "losses = losses + loss")
-         .replace("    norm =", "    losses.backward()\n    norm =", 1),
-         "One backward for several"),
-        (_tokens(loss="F.cross_entropy(model(inputs), targets, reduction='sum') / tokens"),
-         "stopped with RuntimeError"),
+        ("    optimizer.step()\n", "", "    norm =", "    optimizer.step()\n    norm =",
+         "The gradient is not clipped before the step."),
+        (CLIP, f"{NORM}\n    for p in model.parameters():\n        p.grad *= max_norm / norm",
+         "A gradient shorter than max_norm stays as it is."),
+        (CLIP, f"{NORM}; nn.utils.clip_grad_value_(model.parameters(), max_norm)",
+         "Each number of the gradient is clipped: clip its norm."),
+        ("    norm =", "        norm =",
+         "It is clipped after each micro-batch: clip the sum, once."),
+        (f"{TOKENS}.item()", "targets.numel()", "Targets of −100 are counted as tokens."),
+        ("/ tokens", f"/ {TOKENS} * targets.numel() / sum(t.numel() for _, t in window)",
+         "The shares of the micro-batches count −100 as tokens."),
+        ("!= -100", "> 0", "    optimizer.zero", "    window = [(x, t.where(t > 0, -100)) "
+         "for x, t in window]\n    optimizer.zero", FIRST_CLASS),
+        ("!= -100", "> 0", FIRST_CLASS),
+        ("(logits, targets.flatten()", "(model(inputs).reshape(len(inputs), 4, -1), targets",
+         "The logits are reshaped, which mixes classes and tokens: swap the two dimensions "
+         "instead."),
+        ("/ tokens", f"/ {TOKENS} * len(targets) / sum(len(t) for _, t in window)",
+         "Micro-batches are weighed by sequences, not by tokens."),
+        *_plant_weights("tokens", "tokens"),
+        ('F.cross_entropy(logits, targets.flatten(), reduction="sum")', "-(logits.log_softmax(1)"
+         "[range(len(logits)), targets.flatten() * (there := targets.flatten() != -100)] * there)"
+         ".sum() / there.sum() * there.sum()", "is nan"),
+        (f"{TOKENS}.item()", "targets.shape[1]", "times that of the mean loss"),
+        ("/ tokens", "* targets.shape[1] / tokens", "another direction"),
+        ("(loss / tokens)", "loss", CLIP, "nn.utils.clip_grad_norm_(model.parameters(), max_norm * "
+         "tokens); [p.grad.div_(tokens) for p in model.parameters()]",
+         "The returned norm is that of the sum: divide by the tokens first."),
+        (CLIP, f"{CLIP}; norm = {NORM}",
+         "The returned norm is that after clipping: return the one before."),
+        ("norm.item()", "norm.item() ** 2", "The norm before clipping is"),
+        ("norm.item()", "None", "Return the norm"),
+        (".backward()\n", ".backward(); optimizer.step()\n", "here 4 are taken"),
+        ("optimizer.step()", "pass", "here 0 are taken"),
+        (*CLEAR_EACH, ONLY_LAST),
+        (CLIP, f"{CLIP}; optimizer.zero_grad()", "has no gradient"),
+        ("zero_grad()\n", "zero_grad(); losses = 0\n", "(loss / tokens).backward()",
+         "losses = losses + loss", "    norm =", "    (losses / tokens).backward()\n    norm =",
+         AT_ONCE),
+        ("(logits, targets.flatten()", "(model(inputs), targets", "stopped with RuntimeError"),
     ],
     "train_windows": [
-        (_buggy(), "Only the last micro-batch"),
-        (_buggy(loss="(loss / size)"), "Only the last micro-batch"),
-        (_buggy(**KEPT, step=CLEARED), "added, not averaged: a step of n micro-batches is n"),
-        (_buggy(**KEPT, step=CLEARED, loss="(loss / size)"), "is stepped 5 times in 1 steps"),
-        (_buggy(**KEPT, **MOVED, loss="(loss / size)"), "The last micro-batches are fewer than"),
-        (_buggy(**KEPT | MOVED, loss="(loss / size)", full="number % size == 0"),
-         "Only the first micro-batch counts"),
-        (_buggy(**KEPT | MOVED | {"loss": "(loss / size)", "before": "batches = list(batches);"
-                                  " optimizer.zero_grad()"},
-                full="(number + 1) % size == 0 or number + 1 == len(batches)"),
-         "divided as if it were complete"),
-        (_train(inside="optimizer.zero_grad()"), "Only the last micro-batch"),
-        (_train(loss="loss / len(targets) / size"), "divided as if it were complete"),
-        (_train(loss="loss / (len(window) * len(window[0][1]))"), "gradient is [0-9.]+ times"),
-        (_train(loss="loss / (size * len(window[0][1]))"), "divided as if it were complete"),
-        (_train(each="schedule.step()", step="optimizer.step()"), "is stepped 5 times in 2 steps"),
-        (_train(step="optimizer.step()", end="schedule.step()"), "is stepped 1 times in 2 steps"),
-        (_train(step="optimizer.step()"), "is stepped 0 times"),
-        (_train(step="schedule.step(); optimizer.step()"), "stepped before the optimizer"),
-        (_train(drop="if len(window) < size: break"), "The last micro-batches are fewer than"),
-        (_train(end="optimizer.step(); schedule.step(); steps += 1"), "A step too many"),
-        (_train(each="optimizer.step()", step="schedule.step()"), "after every micro-batch"),
-        (_train(first="pass", step="optimizer.step(); optimizer.zero_grad(); schedule.step()"),
-         "from before the step"),
-        (_train(first="pass", before="optimizer.zero_grad()"), "from before the step"),
-        (_train(source="steps, _ = 0, sum(1 for _ in batches); batches = iter(batches)"),
+        ("loss / count", "loss / len(targets) / size",
+         "A step with fewer micro-batches is divided as if it were complete: count its examples."),
+        *_plant_weights("count", "examples"),
+        ("optimizer.zero_grad()", "pass", "optimizer.step()",
+         "optimizer.step(); optimizer.zero_grad()", BEFORE),
+        # the function of the lesson: four faults
+        (*CLEAR_EACH, ', reduction="sum"', "", "(loss / count)", "loss", *SCHEDULE_EACH, *DROP,
+         ONLY_LAST),
+        (*CLEAR_EACH, ONLY_LAST),
+        (*SCHEDULE_EACH, "is stepped 5 times in 2 steps"),
+        (*DROP, "The last micro-batches are fewer than"),
+        ("in window:\n", "in window[:1]:\n", "Only the first micro-batch counts"),
+        ("sum(len(targets) for _, targets in window)", "len(window) * len(window[0][1])",
+         "times that of the mean loss"),
+        ("        schedule.step()\n", "", "    return", "    schedule.step()\n    return",
+         "is stepped 1 times in 2 steps"),
+        ("        schedule.step()\n", "", "is stepped 0 times"),
+        ("        schedule.step()\n", "", "optimizer.step()", "schedule.step(); optimizer.step()",
+         "stepped before the optimizer"),
+        ("    return steps", "    optimizer.step(); schedule.step()\n    return steps + 1",
+         "A step too many"),
+        (".backward()\n", ".backward(); optimizer.step()\n", "after every micro-batch"),
+        (READ, "steps, _ = 0, sum(1 for _ in batches)\n    batches = iter(batches)",
          "can be read only once"),
-        (_train(source="steps, _ = 0, len(batches); batches = iter(batches)"),
-         "stopped with TypeError: .*no len"),
-        (_train(step="schedule.step()"), "No step is taken"),
-        (_train(step="optimizer.zero_grad(); optimizer.step(); schedule.step()"),
-         "has no gradient"),
-        (_train(inside="import torch; images, targets = map(torch.cat, zip(*window))",
-                each="break"), "One backward for several"),
-        (_train(step="optimizer.step(); schedule.step(); model.bias.data += 1e-3"),
+        (READ, "steps, _ = 0, len(batches)\n    batches = iter(batches)", "has no len"),
+        ("        optimizer.step()\n", "", "No step is taken"),
+        ("optimizer.step()", "optimizer.zero_grad(); optimizer.step()", "optimizer.zero_grad()\n",
+         "\n", "has no gradient"),
+        ("in window:\n", "in [map(torch.cat, zip(*window))]:\n", AT_ONCE),
+        ("schedule.step()", "schedule.step(); model.bias.data += 1e-3",
          "by the optimizer's steps alone"),
-        (_train(value="steps - 1"), "steps were taken, and"),
-        (_train(value="None"), "None is returned"),
+        ("return steps", "return steps - 1", "steps were taken, and"),
+        ("return steps", "return None", "None is returned"),
     ],
 }  # fmt: skip
 
-
-OTHER_RIGHT_ANSWERS = {
+RIGHT = {
     "measure_accumulation": [
-        # one training after the other, at other seeds, with SGD
-        """
-def measure_accumulation(config, data):
-    columns = []
-    for accumulated in (1, 3):
-        options = {
-            "make_optimizer": partial(SGD, lr=0.01 * accumulated),
-            "trainer": {"accumulate_grad_batches": accumulated},
-        }
-        runs = [fit(config, data, seed=seed, **options) for seed in (7, 8, 9)]
-        columns.append([run.metrics["val_accuracy"] for run in runs])
-    differences = np.subtract(columns[1], columns[0])
-    half = 4.302652729911275 * differences.std(ddof=1) / np.sqrt(3)
-    return *columns, differences.mean() - half, differences.mean() + half
-""",
+        ("AdamW, lr=0.0004", "SGD, lr=0.01", "AdamW, lr=0.0008", "SGD, lr=0.03",
+         "batches\": 4", "batches\": 3", "seeds=(0, 1, 2)", "seeds=(7, 8, 9)"),
         # the loader gives the large batch
-        """
-def measure_accumulation(config, data):
-    def large(data, seed):
-        return data.train_loader(seed, batch_size=48)
-
-    arms = {"small": {}, "large": {"make_loader": large}}
-    found = compare(config, data, arms, seeds=range(4))
-    gain = found.difference("large")
-    return [found.values("small"), found.values("large"), gain.low, gain.high]
-""",
+        ("\"trainer\": {\"accumulate_grad_batches\": 4}", "\"make_loader\": lambda data, seed: "
+         "data.train_loader(seed, batch_size=48)", "seeds=(0, 1, 2)", "seeds=range(4)"),
     ],
     "plan_batches": [
-        """
-def plan_batches(effective_batch_size, limit, devices=1):
-    if effective_batch_size % devices:
-        raise ValueError
-    number = 1
-    share = effective_batch_size // devices
-    while share % number or share // number > limit:
-        number += 1
-    return [share // number, number]
-""",
-        # all divisors in pairs, up to the square root
-        """
-def plan_batches(effective_batch_size, limit, devices=1):
-    share = effective_batch_size / devices
-    if not share.is_integer():
-        raise ValueError(f"{effective_batch_size} images are not for {devices} devices")
-    share = int(share)
-    small = [n for n in range(1, int(share**0.5) + 1) if share % n == 0]
-    pairs = [(n, share // n) for n in small] + [(share // n, n) for n in small]
-    return max(pair for pair in pairs if pair[0] <= limit)
-""",
+        (SIZE, "next(n for n in range(min(limit, share), 0, -1) if not share % n)"),
+        (f"size = {SIZE}", "number = 1\n    while share % number or share // number > limit:\n"
+         "        number += 1", "size, share // size", "[share // number, number]"),
     ],
     "step_over_tokens": [
         # divided and clipped by hand; a micro-batch without tokens is left out
-        """
-def step_over_tokens(model, optimizer, window, max_norm):
-    model.zero_grad(set_to_none=False)
-    tokens = 0
-    for inputs, targets in window:
-        there = targets != -100
-        if not there.any():
-            continue
-        tokens += there.sum()
-        chosen = model(inputs).log_softmax(-1)[there].gather(1, targets[there][:, None])
-        (-chosen).sum().backward()
-    gradients = [p.grad.div_(tokens) for p in model.parameters()]
-    norm = torch.stack([g.square().sum() for g in gradients]).sum().sqrt()
-    for g in gradients:
-        g *= min(1, max_norm / norm)
-    optimizer.step()
-    return norm
-""",
+        ("    optimizer.zero_grad()\n", "    model.zero_grad(set_to_none=False)\n",
+         "logits =", "if not targets.ge(0).any():\n            continue\n        logits =",
+         "(loss / tokens)", "loss", f"norm = {CLIP}",
+         "gradients = [p.grad.div_(tokens) for p in model.parameters()]\n"
+         "    norm = torch.stack([g.square().sum() for g in gradients]).sum().sqrt()\n"
+         "    for g in gradients:\n        g *= min(1, max_norm / norm)"),
         # the mean of each micro-batch by its share of the tokens, in a closure
         """
 def step_over_tokens(model, optimizer, window, max_norm):
@@ -343,41 +177,25 @@ def step_over_tokens(model, optimizer, window, max_norm):
         # does not collect a window: divides the summed gradients when it is complete
         """
 def train_windows(model, optimizer, schedule, batches, size):
-    def step():
-        for p in model.parameters():
-            p.grad /= examples
-        optimizer.step()
-        optimizer.zero_grad()
-        schedule.step()
-
-    optimizer.zero_grad()
-    criterion = nn.CrossEntropyLoss(reduction='sum')
+    model.zero_grad()
     examples = steps = 0
-    for number, (images, targets) in enumerate(batches, start=1):
-        criterion(model(images), targets).backward()
-        examples += len(targets)
-        if number % size == 0:
-            step()
+    for number, batch in enumerate(itertools.chain(batches, [None])):
+        if examples and (batch is None or number % size == 0):
+            for p in model.parameters():
+                p.grad /= examples
+            optimizer.step()
+            model.zero_grad()
+            schedule.step()
             examples, steps = 0, steps + 1
-    if examples:
-        step()
-        steps += 1
+        if batch:
+            F.cross_entropy(model(batch[0]), batch[1], reduction='sum').backward()
+            examples += len(batch[1])
     return steps
 """,
         # one iterator size times beside itself; means by their share of the examples
-        """
-def train_windows(model, optimizer, schedule, batches, size):
-    windows = list(itertools.zip_longest(*[iter(batches)] * size))
-    for window in windows:
-        window = [batch for batch in window if batch is not None]
-        lengths = torch.tensor([len(targets) for _, targets in window])
-        model.zero_grad()
-        for (images, targets), share in zip(window, (lengths / lengths.sum()).tolist()):
-            loss = F.cross_entropy(model(images), targets) * share
-            loss.backward()
-        optimizer.step()
-        schedule.step()
-    return len(windows)
-""",
+        (f"{READ}\n    while window := list(itertools.islice(batches, size)):\n",
+         "steps = 0\n    for window in itertools.zip_longest(*[iter(batches)] * size):\n"
+         "        window = [batch for batch in window if batch is not None]\n",
+         ', reduction="sum"', "", "(loss / count)", "(loss * (len(targets) / count))"),
     ],
-}
+}  # fmt: skip

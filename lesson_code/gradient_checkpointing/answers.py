@@ -1,308 +1,142 @@
-"""Planted answers of the lesson's exercises."""
+"""Planted answers of lesson 10's exercises: see `course_tools.publish.planted`."""
 
-from tests.lessons.experiments import plant_experiments
+from course_tools.publish.planted_experiments import plant_experiments
 
-CHOOSE = """
-import math
+LEAST = "min(range(1, num_blocks + 1), key=memory)"
+COST = "segments * input_bytes + math.ceil(num_blocks / segments) * block_bytes"
+ROOT = "math.sqrt(num_blocks * block_bytes / input_bytes)"
 
-def choose_segments(num_blocks, block_bytes, input_bytes):
-    n, a, b = num_blocks, block_bytes, input_bytes
-    return {value}
-"""
-
-
-MIXED = """
-import torch
-from contextlib import nullcontext
-
-def recompute_mixed(block, x):
-    class Again(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, *parameters):
-            ctx.random_state = torch.get_rng_state()
-            ctx.autocast = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
-            ctx.save_for_backward(x, *parameters)
-            {first}
-
-        @staticmethod
-        def backward(ctx, gradient):
-            x, *parameters = ctx.saved_tensors
-            x = x.detach().requires_grad_()
-            enabled, dtype = ctx.autocast
-            with torch.enable_grad(), {fork}:
-                {restore}
-                with torch.autocast("cpu", dtype, enabled=enabled):
-                    {second}
-            return torch.autograd.grad(y, (x, *parameters), gradient)
-
-    return Again.apply(x, {parameters})
-"""
-
-
-CHECKPOINT = """
-import warnings
-from torch.utils.checkpoint import checkpoint
-
-warnings.filterwarnings("ignore", "None of the inputs")  # PyTorch's own, of use_reentrant=True
-
-def recompute_mixed(block, x):
-    return checkpoint(block, x, {options})
-"""
-
-
-SEGMENTS = """
-from torch.utils.checkpoint import checkpoint, checkpoint_sequential
-
-def run_segments(blocks, segments, x):
-    {inner}
-    size = {size}
-    for start in {starts}:
-        {step}
-    return x
-"""
-
-
-# the function of the lesson that has three faults, with some of them put right
-BUGGY = """
-import warnings
-from torch.utils.checkpoint import checkpoint
-
-warnings.filterwarnings("ignore", "None of the inputs")
-
-def run_segments(blocks, segments, x):
-    size = len(blocks) // segments
-    for start in range(0, len(blocks), size):
-        def run(x{bound}):
-            for block in blocks[start : start + size]:
-                x = block(x)
-            return x
-        x = checkpoint(run, x, use_reentrant={reentrant}, preserve_rng_state={preserved})
-    return x
-"""
-
-
-NEED = "s * b + -(-n // s) * a"
-
-
-RIGHT_MIXED = {
-    "first": "return block(x)",
-    "fork": "torch.random.fork_rng(devices=[])",
-    "restore": "torch.set_rng_state(ctx.random_state)",
-    "second": "y = block(x)",
-    "parameters": "*(p for p in block.parameters() if p.requires_grad)",
-}
-
-
-INNER = """def run(x, start):
-        for block in blocks[start : start + size]:
-            x = block(x)
-        return x"""
-
-
-RIGHT_SEGMENTS = {
-    "inner": INNER,
-    "size": "len(blocks) // segments",
-    "starts": "range(0, len(blocks), size)",
-    "step": "x = checkpoint(run, x, start, use_reentrant=False)",
-}
-
-
-LESSON = {"bound": "", "reentrant": True, "preserved": False}
-
-
-def _choose(value: str) -> str:
-    return CHOOSE.format(value=value)
-
-
-def _least(among: str) -> str:
-    return _choose(f"min({among}, key=lambda s: {NEED})")
-
-
-def _mixed(**changed: str) -> str:
-    return MIXED.format(**RIGHT_MIXED | changed)
-
-
-def _checkpoint(options: str) -> str:
-    return CHECKPOINT.format(options=options)
-
-
-def _segments(**changed: str) -> str:
-    return SEGMENTS.format(**RIGHT_SEGMENTS | changed)
-
-
-def _buggy(**changed: object) -> str:
-    return BUGGY.format(**LESSON | changed)
-
-
-WRONG_ANSWERS = {
-    "measure_batches": plant_experiments("measure_batches"),
-    "choose_segments": [
-        (_choose("max(round(math.sqrt(n * a / b)), 1)"), "71 segments, where 1 to 5 are possible"),
-        (_choose("min(round(math.sqrt(n * a / b)), n)"), "0 segments, where 1 to 5 are"),
-        (_least("range(n + 1)"), "stopped with ZeroDivisionError"),
-        (_least("range(1, max(n, 2))"), "24 segments need 120 bytes, 48 need 96"),
-        (_choose(f"float(min(range(1, n + 1), key=lambda s: {NEED}))"), "whole number, not 4.0"),
-        (_choose(f"min({NEED} for s in range(1, n + 1))"), "24 segments, where 1 to 16 are"),
-        (_choose("None"), "not None"),
-    ],
-    "recompute_mixed": [
-        (_mixed(restore="pass"), "another mask"),
-        (_mixed(fork="nullcontext()"), "The backward pass changes the random state"),
-        (_mixed(parameters="").replace("(x, *parameters), gradient", "x, gradient"),
-         "Parameters get no gradient if x wants none|Without a gradient: 0.weight"),
-        (_mixed().replace("requires_grad_()", "clone()")
-         .replace("torch.autograd.grad(y, (x, *parameters), gradient)",
-                  "None, *torch.autograd.grad(y, parameters, gradient)"), "x wants a gradient"),
-        (_mixed(parameters="*block.parameters()"), "differentiated Tensors does not require grad"),
-        (_mixed(second="block(x); y = block(x)"), "runs 3 times in all"),
-        (_mixed(first="with torch.enable_grad():\n                ctx.y = block(x)\n"
-                      "            return ctx.y.detach()"), "bytes are kept"),
-        ("def recompute_mixed(block, x):\n    return block(x)", "nothing is recomputed"),
-        (_checkpoint("use_reentrant=True"), "Parameters get no gradient if x wants none"),
-        (_checkpoint("use_reentrant=False, preserve_rng_state=False"), "another mask"),
-    ],
-    "run_segments": [
-        (_buggy(), "Parameters get no gradient if x wants none"),
-        (_buggy(reentrant=False), "has a loop variable moved on"),
-        (_buggy(reentrant=False, preserved=True), "has a loop variable moved on"),
-        (_buggy(reentrant=False, bound=", start=start"), "another mask"),
-        (_buggy(preserved=True, bound=", start=start"), "if x wants none"),
-        (_segments(starts="range(0, size * segments, size)"), r"Of 7 blocks \[6\] are not run"),
-        (_segments(step="x = run(x, start)"), "nothing is recomputed"),
-        (_segments(step="x = run(x, start) if start + size >= len(blocks) else "
-                        "checkpoint(run, x, start, use_reentrant=False)"),
-         r"\[6, 7\] are not recomputed"),
-        (_segments(size="1"), "Each block is a segment of its own"),
-        (_segments(size="-(-len(blocks) // segments)"), r"begin at \[0, 2, 4, 6\], not at \[0, 3"),
-        (_segments(starts="reversed(range(0, len(blocks), size))"), r"in the order \[6, 7, 4, 5"),
-        (_segments(inner=INNER.replace("x = block(x)",
-                                       "x = checkpoint(block, x, use_reentrant=False)")),
-         "more than once"),
-        (_segments(inner="run = lambda x, start: blocks[start : start + size](x)"),
-         "stopped with TypeError: 'list'"),
-        ("from torch.utils.checkpoint import checkpoint_sequential\n"
-         "def run_segments(blocks, segments, x):\n"
-         "    return checkpoint_sequential(blocks, segments, x, use_reentrant=False)",
-         r"\[6, 7\] are not recomputed"),
-    ],
-}  # fmt: skip
-
-
-OTHER_RIGHT_ANSWERS = {
-    "measure_batches": [
-        # one training after the other, at other seeds; half the batch instead
-        """
-def measure_batches(config, data):
-    columns = []
-    for size in (config.batch_size, config.batch_size // 2):
-        load = lambda data, seed: data.train_loader(seed, batch_size=size)
-        runs = [fit(config, data, seed=seed, make_loader=load) for seed in (5, 6, 7)]
-        columns.append([run.metrics["val_accuracy"] for run in runs])
-    differences = np.subtract(columns[1], columns[0])
-    half = 4.302652729911275 * differences.std(ddof=1) / np.sqrt(3)
-    return *columns, differences.mean() - half, differences.mean() + half
-""",
-        # the data bring the batch
-        """
-from dataclasses import replace
-
-def measure_batches(config, data):
-    twice = replace(data, batch_size=2 * data.batch_size)
-    found = compare(config, data, {"once": {}, "twice": {"data": twice}}, seeds=range(4))
-    gain = found.difference("twice")
-    return [found.values("once"), found.values("twice"), gain.low, gain.high]
-""",
-    ],
-    "choose_segments": [
-        # by the length of the longest segment
-        """
-def choose_segments(num_blocks, block_bytes, input_bytes):
-    best = least = None
-    for longest in range(num_blocks, 0, -1):
-        segments = (num_blocks + longest - 1) // longest
-        memory = segments * input_bytes + longest * block_bytes
-        if least is None or memory < least:
-            best, least = segments, memory
-    return best
-""",
-        # all at once
-        """
-def choose_segments(num_blocks, block_bytes, input_bytes):
-    segments = np.arange(1, num_blocks + 1)
-    need = segments * input_bytes + np.ceil(num_blocks / segments) * block_bytes
-    return segments[need.argmin()]
-""",
-    ],
-    "recompute_mixed": [
-        # detached inputs, `backward` in place of `grad`, the state of autocast as a context
-        """
-class Twice(torch.autograd.Function):
+APPLY = "checks.RunTwice.apply(block, run_again, x, *trained)"
+FORMAT = 'torch.autocast("cpu", dtype, enabled)'
+OTHER_FORMAT = "The second pass runs in {}, the first in {}: see autocast."
+MASK = "Dropout draws another mask in the second pass: restore the random state."
+UNSEEN = "Parameters get no gradient if x wants none: make them arguments (or use_reentrant=False)."
+QUIET = "warnings.filterwarnings('ignore', 'None of the inputs')  # of use_reentrant=True\n    "
+OWN = """
+class Again(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, block, context, x, *parameters):
-        ctx.block, ctx.context, ctx.state = block, context, torch.get_rng_state()
-        ctx.save_for_backward(x)
+    def forward(ctx, block, autocast, x, *parameters):
+        ctx.block, ctx.autocast, ctx.random_state = block, autocast, torch.get_rng_state()
+        ctx.save_for_backward(x, *parameters)
         return block(x)
 
     @staticmethod
     def backward(ctx, gradient):
-        x = ctx.saved_tensors[0].detach().requires_grad_()
-        now = torch.get_rng_state()
-        torch.set_rng_state(ctx.state)
-        with torch.enable_grad(), ctx.context:
+        x, *parameters = ctx.saved_tensors
+        x = x.detach().requires_grad_()
+        with torch.enable_grad(), torch.random.fork_rng(devices=[]), ctx.autocast:
+            torch.set_rng_state(ctx.random_state)
             y = ctx.block(x)
-        torch.set_rng_state(now)
-        y.backward(gradient)
-        return (None, None, x.grad) + (None,) * (len(ctx.needs_input_grad) - 3)
-
+        return None, None, *torch.autograd.grad(y, (x, *parameters), gradient)
 
 def recompute_mixed(block, x):
-    on, dtype = torch.is_autocast_enabled('cpu'), torch.get_autocast_dtype('cpu')
-    context = torch.autocast('cpu', dtype=dtype, enabled=on)
-    return Twice.apply(block, context, x, *block.parameters())
-""",
-        # PyTorch's checkpoint does all that is asked
-        """
-def recompute_mixed(block, x):
-    return checkpoint(block, x, use_reentrant=False)
-""",
+    dtype, enabled = torch.get_autocast_dtype("cpu"), torch.is_autocast_enabled("cpu")
+    trained = [p for p in block.parameters() if p.requires_grad]
+    return Again.apply(block, torch.autocast("cpu", dtype, enabled), x, *trained)
+"""
+
+CALL = "checkpoint(run, x, start, use_reentrant=False)"
+FREE = ("run(x, start)", "run(x)", "x, start, use", "x, use")  # start is looked up when called
+NO_MASK = ("use_reentrant=False", "use_reentrant=False, preserve_rng_state=False")
+CHANGED = "The second pass is not the first: has a loop variable moved on? Make it an argument."
+LAST = "Of 8 blocks [6, 7] are not recomputed: all should be."
+
+WRONG = {
+    "measure_batches": plant_experiments("measure_batches"),
+    "choose_segments": [
+        (LEAST, "min(range(num_blocks, 0, -1), key=memory)",
+         "Of equal ones this is the largest: return the smallest."),
+        (LEAST, "min((s for s in range(1, num_blocks + 1) if num_blocks % s == 0), key=memory)",
+         "Not only divisors: the longest segment counts."),
+        ("math.ceil(num_blocks / segments)", "num_blocks // segments",
+         "The longest segment has ⌈n/s⌉ blocks, not ⌊n/s⌋."),
+        ("math.ceil(num_blocks / segments)", "num_blocks / segments",
+         "The longest segment has ⌈n/s⌉ blocks, not n/s."),
+        (COST, "segments * block_bytes + math.ceil(num_blocks / segments) * input_bytes",
+         "The bytes of block and input are swapped."),
+        (COST, "abs(segments - math.sqrt(num_blocks))",
+         "√n is right only where a = b: take √(n·a/b)."),
+        (COST, f"abs(segments - {ROOT})", "The rounded root is not always best: try all."),
+        (LEAST, f"max(round({ROOT}), 1)", "71 segments, where 1 to 5 are possible"),
+        (LEAST, f"min(round({ROOT}), num_blocks)", "0 segments, where 1 to 5 are"),
+        ("range(1, num", "range(num", "stopped with ZeroDivisionError"),
+        (LEAST, "min(range(1, max(num_blocks, 2)), key=memory)",
+         "24 segments need 120 bytes, 48 need 96"),
+        (LEAST, f"float({LEAST})", "whole number, not 4.0"),
+        (LEAST, "min(map(memory, range(1, num_blocks + 1)))", "24 segments, where 1 to 16 are"),
+    ],
+    "recompute_mixed": [
+        ("dtype, enabled)", "dtype, False)", OTHER_FORMAT.format("fp32", "bf16")),
+        ("dtype, enabled)", "dtype, enabled and dtype == torch.bfloat16)",
+         OTHER_FORMAT.format("fp32", "fp16")),
+        (FORMAT, "torch.autocast('cpu')", OTHER_FORMAT.format("bf16", "fp32")),
+        ("dtype, enabled)", "torch.float16)", OTHER_FORMAT.format("fp16", "fp32")),
+        (FORMAT, "torch.autocast('cpu', enabled=enabled)", OTHER_FORMAT.format("bf16", "fp16")),
+        ("dtype, enabled)", "torch.float16, enabled)", OTHER_FORMAT.format("fp16", "bf16")),
+        (OWN.replace("), gradient", "), torch.ones_like(gradient)"),
+         "The gradient that comes back is ignored: give it to autograd."),
+        (OWN.replace("        return None", "            return None"),
+         "Ask for the gradients outside of autocast."),
+        ("        torch.set_rng_state(random_state)\n", "", MASK),
+        (OWN.replace(", torch.random.fork_rng(devices=[])", ""),
+         "The backward pass changes the random state: put it back (torch.random.fork_rng)."),
+        (", *trained", "", "Without a gradient: 0.weight"),
+        (OWN.replace("None, *torch.autograd.grad(y, (x, *parameters)",
+                     "None, None, *torch.autograd.grad(y, parameters"),
+         "x wants a gradient and gets none."),
+        (" if p.requires_grad", "", "differentiated Tensors does not require grad"),
+        ("            return", "            block(x)\n            return", "runs 3 times in all"),
+        (OWN.replace("return block(x)", "with torch.enable_grad():\n            ctx.y = block(x)\n"
+                     "        return ctx.y.detach()"), "bytes are kept"),
+        (APPLY, "block(x)", "The block does not run in the backward pass: nothing is recomputed."),
+        ("random_state = ", QUIET + "random_state = ",
+         APPLY, "checkpoint(block, x, use_reentrant=True)", UNSEEN),
     ],
     "run_segments": [
-        # without PyTorch's checkpoint; the segments are cut beforehand
-        """
-class Segment(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, part, x, *parameters):
-        ctx.part, ctx.state = part, torch.get_rng_state()
-        ctx.save_for_backward(x)
-        return part(x)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        x = ctx.saved_tensors[0].detach().requires_grad_()
-        with torch.enable_grad(), torch.random.fork_rng(devices=[]):
-            torch.set_rng_state(ctx.state)
-            y = ctx.part(x)
-        return None, *torch.autograd.grad(y, (x, *ctx.part.parameters()), gradient)
-
-
-def run_segments(blocks, segments, x):
-    size = len(blocks) // segments
-    parts = [blocks[i : i + size] for i in range(0, len(blocks), size)]
-    for part in (nn.Sequential(*part) for part in parts):
-        x = Segment.apply(part, x, *part.parameters())
-    return x
-""",
-        # takes off the first segment until none is left
-        """
-def run_segments(blocks, segments, x):
-    def run(left, x):
-        if not left:
-            return x
-        first = nn.Sequential(*left[:size])
-        return run(left[size:], checkpoint(first, x, use_reentrant=False))
-
-    size, _ = divmod(len(blocks), segments)
-    return run(list(blocks), x)
-""",
+        (*FREE, *NO_MASK, "=False, p", "=True, p", "size =", QUIET + "size =", UNSEEN),
+        (*FREE, CHANGED),
+        (*FREE, *NO_MASK, CHANGED),
+        (*NO_MASK, MASK),
+        ("=False", "=True", "size =", QUIET + "size =", UNSEEN),
+        ("(0, len(blocks), size)", "(0, size * segments, size)",
+         "Of 7 blocks [6] are not run: the last segment may be shorter."),
+        (CALL, "run(x, start)", "No block runs in the backward pass: nothing is recomputed."),
+        (CALL, f"run(x, start) if start + size >= len(blocks) else {CALL}", LAST),
+        ("len(blocks) // segments", "1", "Each block is a segment of its own: keep fewer."),
+        ("len(blocks) // segments", "-(-len(blocks) // segments)",
+         "Segments of 2 of 7 blocks begin at [0, 2, 4, 6], not at [0, 3, 6]."),
+        ("range(0, len(blocks), size)", "reversed(range(0, len(blocks), size))",
+         "in the order [6, 7, 4, 5"),
+        ("= block(x)", "= checkpoint(block, x, use_reentrant=False)",
+         "Blocks are recomputed more than once."),
+        ("        for block in blocks[start : start + size]:\n            x = block(x)\n",
+         "        x = blocks[start : start + size](x)\n", "stopped with TypeError: 'list'"),
+        (CALL, "checkpoint_sequential(blocks, segments, x, use_reentrant=False)\n        break",
+         LAST),
     ],
-}
+}  # fmt: skip
+
+RIGHT = {
+    "measure_batches": [
+        ("4 * config.batch_size", "2 * data.batch_size", "seeds=(0, 1, 2)", "seeds=range(4)"),
+        ("seeds=(0, 1, 2)", "seeds=(5, 6, 7)",
+         "return measured.values(\"batch\"), measured.values(\"4 × batch\"), gain.low, gain.high",
+         "one, other = np.array([measured.values(arm) for arm in arms])\n"
+         "    half = 4.302652729911275 * (other - one).std(ddof=1) / np.sqrt(3)\n"
+         "    return one, other, (other - one).mean() - half, (other - one).mean() + half"),
+    ],
+    "choose_segments": [
+        # by the length of the longest segment
+        (LEAST, "min((-(-num_blocks // n) for n in range(num_blocks, 0, -1)), key=memory)"),
+        ("math.ceil", "np.ceil", LEAST, "1 + memory(np.arange(1, num_blocks + 1)).argmin()"),
+    ],
+    "recompute_mixed": [OWN, (APPLY, "checkpoint(block, x, use_reentrant=False)")],
+    "run_segments": [
+        (CALL, "checkpoint(nn.Sequential(*blocks[start : start + size]), x, use_reentrant=False)"),
+        # without PyTorch's checkpoint
+        ("    size =", "    def recompute(part, x):\n        state = torch.get_rng_state()\n"
+         "        again = lambda x: torch.set_rng_state(state) or part(x)\n"
+         "        return checks.RunTwice.apply(part, again, x, *part.parameters())\n\n    size =",
+         CALL, "recompute(nn.Sequential(*blocks[start : start + size]), x)"),
+    ],
+}  # fmt: skip

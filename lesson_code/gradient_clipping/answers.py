@@ -1,238 +1,128 @@
-"""Planted answers of the lesson's exercises."""
+"""Planted answers of lesson 15: `course_tools.publish.planted` says how to read them."""
 
-from tests.lessons.experiments import plant_experiments
+from course_tools.publish.planted_experiments import plant_experiments
 
-MEASURE = """
-from functools import partial
-from torch.optim import SGD, AdamW
-from course_utils.training import compare, fit, warmup_cosine
+STRETCHED = "Short gradients are made longer: a gradient below the threshold stays as it is."
+NUMBERS_LIMITED = "The numbers are limited, not the norm."
+NOT_CLIPPED = "The gradients are not clipped."
 
-def measure_clipping(config, data):
-    plain = {{"pretrained": True, "make_optimizer": {optimizer}}}
-    clipped = plain | {{"trainer": {{"gradient_clip_val": {limit}}}}}
-    variants = {{"without": plain, "clipped": clipped}}
-    measured = compare(config, data, variants, seeds={seeds}, name="mine")
-    found = measured.difference("clipped")
-    one, other = measured.values("without"), measured.values("clipped")
-    return {value}
-"""
+SAME = "if len(groups) != len(max_norms):"
+CLIP_GROUP = "clip_grad_norm_(group, max_norm)"
+APPEND = f"norms.append({CLIP_GROUP}.item())"
 
+CLIP = "clip_grad_norm_(model.parameters(), max_norm)"
+FINITE = "if not norm.isfinite():"
+SKIP = "return False"
+TAKEN = "A step with a gradient that is not finite is taken: weights or moments are NaN."
 
-RIGHT_MEASURE = {
-    "optimizer": "partial(SGD, lr=0.1)",
-    "limit": "0.5",
-    "seeds": "(3, 4, 5)",
-    "value": "list(one), list(other), float(found.low), float(found.high)",
-}
+BACKWARD = "scaler.scale(loss).backward()\n"
+UNSCALE = "            scaler.unscale_(optimizer)\n"
+CLIP_LINE = f"            {CLIP}\n"
+LAST_LAYER = "clip_grad_norm_(list(model.parameters())[-2:], max_norm)"
+STEPPED = "if scaler.get_scale() >= scale:"
 
-
-GROUPS = """
-import torch
-from torch.nn.utils import clip_grad_norm_, clip_grad_value_
-
-def clip_groups(groups, max_norms):
-    {guard}
-    norms = []
-    for group, max_norm in zip(groups, max_norms{strict}):
-        {clip}
-    return {value}
-"""
-
-
-RIGHT_GROUPS = {
-    "guard": "assert_same(groups, max_norms)",
-    "strict": "",
-    "clip": "norms.append(float(clip_grad_norm_(group, max_norm)))",
-    "value": "norms",
-}
-
-
-SAME = """
-def assert_same(groups, max_norms):
-    if len(groups) != len(max_norms):
-        raise ValueError("one threshold per group")
-"""
-
-
-GROUPS_BY_HAND = """
-def clip_groups(groups, max_norms):
-    if len(groups) != len(max_norms):
-        raise ValueError("one threshold per group")
-    norms = []
-    for group, max_norm in zip(groups, max_norms):
-        squares = [float((p.grad ** 2).sum()) for p in group if p.grad is not None]
-        norms.append(sum(squares) ** 0.5)
-        if norms[-1] > max_norm:
-            for p in group:
-                if p.grad is not None:
-                    p.grad.mul_(max_norm / norms[-1])
-    return norms
-"""
-
-
-STEP = """
-import math
-import torch
-from torch.nn.utils import clip_grad_norm_, clip_grad_value_
-
-def step_if_finite(model, optimizer, schedule, max_norm):
-    {clip}
-    {first}
-    if {finite}:
-        {inside}
-        {taken}
-    {outside}
-    {returned}
-"""
-
-
-RIGHT_STEP = {
-    "clip": "norm = clip_grad_norm_(model.parameters(), max_norm)",
-    "first": "pass",
-    "finite": "math.isfinite(norm)",
-    "inside": "optimizer.step()",
-    "taken": "schedule.step(); return True",
-    "outside": "pass",
-    "returned": "return False",
-}
-
-
-TRAIN = """
-import torch
-import torch.nn.functional as F
-from torch.nn.utils import clip_grad_norm_
-
-def train_clipped(model, optimizer, schedule, scaler, batches, max_norm, accumulate):
-    for number, (inputs, targets) in enumerate(batches, start=1):
-        loss = F.cross_entropy(model(inputs), targets) {divided}
-        scaler.scale(loss).backward()
-        {each}
-        if number % accumulate == 0:
-            {unscale}
-            {clip}
-            scale = scaler.get_scale()
-            scaler.step(optimizer)
-            scaler.update()
-            {schedule}
-            optimizer.zero_grad()
-"""
-
-
-RIGHT_TRAIN = {
-    "divided": "/ accumulate",
-    "each": "pass",
-    "unscale": "scaler.unscale_(optimizer)",
-    "clip": "clip_grad_norm_(list(model.parameters()), max_norm)",
-    "schedule": "if not scaler.get_scale() < scale: schedule.step()",
-}
-
-
-TRAIN_BY_HAND = """
-import torch
-import torch.nn.functional as F
-
-def train_clipped(model, optimizer, schedule, scaler, batches, max_norm, accumulate):
-    parameters = list(model.parameters())
-    for start in range(0, len(batches), accumulate):
-        optimizer.zero_grad()
-        for inputs, targets in batches[start : start + accumulate]:
-            scaler.scale(F.cross_entropy(model(inputs), targets) / accumulate).backward()
-        scaler.unscale_(optimizer)
-        norm = torch.cat([p.grad.flatten() for p in parameters]).norm()
-        for p in parameters:
-            p.grad *= (max_norm / (norm + 1e-6)).clamp(max=1)
-        scaler.step(optimizer)
-        scaler.update()
-        if norm.isfinite():
-            schedule.step()
-"""
-
-
-def _measure(**changed: str) -> str:
-    return MEASURE.format(**RIGHT_MEASURE | changed)
-
-
-def _groups(**changed: str) -> str:
-    return SAME + GROUPS.format(**RIGHT_GROUPS | changed)
-
-
-def _step(**changed: str) -> str:
-    return STEP.format(**RIGHT_STEP | changed)
-
-
-def _train(**changed: str) -> str:
-    return TRAIN.format(**RIGHT_TRAIN | changed)
-
-
-WRONG_ANSWERS = {
+WRONG = {
     "measure_clipping": plant_experiments("measure_clipping"),
     "clip_groups": [
-        (_groups(clip="norms.append(float(clip_grad_norm_(sum(groups, []), max_norm)))"),
-         "All groups share one norm"),
-        (_groups(clip="norms += [max(float(clip_grad_norm_([p], max_norm)) for p in group)]"),
-         "Each parameter has its own norm"),
-        (_groups(clip="norms.append(float(clip_grad_norm_(group, max_norms[0])))"),
-         "The first threshold is used"),
-        (_groups(clip="[p.grad.clamp_(-max_norm, max_norm) for p in group if p.grad is not None]"),
-         "The numbers are limited"),
-        (_groups(clip="clip_grad_value_(group, max_norm)"), "The numbers are limited"),
-        (_groups(clip="norms.append(clip_grad_norm_(group, max_norm))"), "list of floats"),
-        (_groups(clip="norms += [0.0 * float(clip_grad_norm_(group, max_norm))]"),
-         "not those before clipping"),
-        (_groups(guard="pass"), "raises nothing"),
-        (_groups(guard="pass", strict=", strict=True"), "clips before it raises"),
-        (_groups(guard="assert len(groups) == len(max_norms)"), "raises AssertionError"),
+        (CLIP_GROUP, "clip_grad_norm_(group, max_norms[0])",
+         "The first threshold is used for every group."),
+        (APPEND, "norms.append(max(clip_grad_norm_([p], max_norm).item() for p in group))",
+         "Each parameter has its own norm: the norm is that of the whole group."),
+        (APPEND, "clip_grad_value_(group, max_norm)", NUMBERS_LIMITED),
+        (CLIP_GROUP, "clip_grad_norm_(sum(groups, []), max_norm)",
+         "All groups share one norm: clip each group by its own."),
+        (CLIP_GROUP, "clip_grad_norm_(group, math.inf)", ".item())",
+         ".item())\n        for p in group:\n            if p.grad is not None:\n"
+         "                p.grad *= max_norm / norms[-1]", STRETCHED),
+        (APPEND, "norms.append(0.0)", "not those of each group, clipped by its norm"),
+        (".item()", "", "list of floats"),
+        (".item()", ".item() * 0.0", "not those before clipping"),
+        ("return norms", "return norms[:2]", "It returns 2 norms for 3 groups"),
+        ("return norms", "groups[-1].clear()\n    return norms", "lists of parameters are changed"),
+        (SAME, "if False:", ", strict=True", "", "raises nothing"),
+        (SAME, "if False:", "clips before it raises"),
+        (f"{SAME}\n        raise ValueError(f\"{{len(groups)}} groups and {{len(max_norms)}} "
+         "thresholds\")", "assert len(groups) == len(max_norms)", "raises AssertionError"),
     ],
     "step_if_finite": [
-        (_step(finite="True"), "is not finite is taken"),
-        (_step(clip="norm = next(model.parameters()).grad.norm(); "
-                    "clip_grad_norm_(model.parameters(), max_norm)"), "is not finite is taken"),
-        (_step(taken="schedule.step(); return 1", returned="return 0"), "Return True or False"),
-        (_step(taken="pass", outside="schedule.step()", returned="return math.isfinite(norm)"),
-         "The schedule is stepped although"),
-        (_step(taken="return True"), "The schedule is never stepped"),
-        (_step(first="schedule.step()", taken="return True"), "Not as after clipped steps"),
-        (_step(clip="norm = sum(p.grad.norm() for p in model.parameters())"), "are not clipped"),
-        (_step(clip="norm = sum(p.grad.norm() for p in model.parameters()); "
-                    "clip_grad_value_(model.parameters(), max_norm)"), "numbers are limited"),
-        (_step(first="if not math.isfinite(norm): "
-                     "[p.grad.zero_() for p in model.parameters()]; optimizer.step()"),
-         "Gradients of zero"),
-        (_step(taken="schedule.step()"), "say whether the step was taken"),
-        (_step(finite="not norm.isnan()"), "is not finite is taken"),
+        (FINITE, "if norm.isnan():", TAKEN),
+        (FINITE, "if norm.isinf():", TAKEN),
+        (CLIP, "clip_grad_norm_(model.parameters(), math.inf)\n    for p in model.parameters():\n"
+         "        p.grad *= max_norm / norm", STRETCHED),
+        (CLIP, "max(clip_grad_norm_([p], max_norm) for p in model.parameters())",
+         "Each parameter is clipped by its own norm: take the common one."),
+        (FINITE, "if True:", "No step is ever taken."),
+        ("optimizer.step()\n    schedule.step()", "schedule.step()\n    optimizer.step()",
+         "The schedule is stepped before the optimizer."),
+        (SKIP, f"schedule.step()\n        {SKIP}",
+         "The schedule is stepped although the optimizer is not."),
+        (SKIP, f"optimizer.zero_grad(set_to_none=False)\n        optimizer.step()\n        {SKIP}",
+         "Gradients of zero move the weights of AdamW: do not call optimizer.step()."),
+        ("schedule.step()", "pass", "The schedule is never stepped."),
+        (CLIP, "get_total_norm([p.grad for p in model.parameters()])", NOT_CLIPPED),
+        (CLIP, "get_total_norm([p.grad for p in model.parameters()])\n    "
+         "clip_grad_value_(model.parameters(), max_norm)", NUMBERS_LIMITED),
+        ("    schedule.step()\n", "", "norm = ", "schedule.step()\n    norm = ",
+         "Not as after clipped steps"),
+        ("return True", "return 1", "Return True or False"),
+        ("return True", SKIP, "say whether the step was taken"),
     ],
     "train_clipped": [
-        (_train(unscale="clip_grad_norm_(model.parameters(), max_norm)",
-                clip="scaler.unscale_(optimizer)"), "while they are scaled"),
-        (_train(clip="clip_grad_norm_(list(model.parameters())[-2:], max_norm)"),
-         "Only the last layer"),
-        (_train(schedule="schedule.step()"), "where the scaler skipped"),
-        (_train(schedule="if scaler.get_scale() == scale: schedule.step()"),
-         "The schedule is stepped"),
-        (_train(each="clip_grad_norm_(model.parameters(), max_norm)", clip="pass"),
-         "Scaled gradients are clipped after each"),
-        (_train(clip="pass"), "are not clipped"),
-        (_train(divided=""), "are added"),
-        (_train(each="clip_grad_norm_(list(model.parameters())[-2:], max_norm)", clip="pass",
-                schedule="schedule.step()"),
-         "Scaled gradients of the last layer"),
+        (CLIP, "pass", NOT_CLIPPED),
+        (STEPPED, "if True:",
+         "The schedule is stepped where the scaler skipped: look whether the scale after update is "
+         "lower than before step."),
+        (STEPPED, "if False:", "The schedule is never stepped."),
+        (STEPPED, "if scaler.get_scale() == scale:", "once for each step that the optimizer took"),
+        (CLIP, "clip_grad_value_(model.parameters(), max_norm)", NUMBERS_LIMITED),
+        ("optimizer.zero_grad()", "pass",
+         "The gradients are not set to zero after each step, a skipped one included."),
+        ("    optimizer.zero_grad()", "optimizer.zero_grad()",
+         "Only the gradients of the last micro-batch are used: zero_grad comes once per step."),
+        (CLIP, LAST_LAYER, "Only the last layer is clipped: take the norm of all parameters."),
+        (UNSCALE + CLIP_LINE, CLIP_LINE + UNSCALE,
+         "The gradients are clipped while they are scaled: unscale_ first."),
+        (CLIP_LINE, "", BACKWARD, f"{BACKWARD}        clip_grad_norm_(model.parameters(), max_norm "
+         "* scaler.get_scale())\n",
+         "The gradients are clipped after each micro-batch: clip once per step."),
+        (CLIP_LINE, "", BACKWARD, f"{BACKWARD}        {CLIP}\n",
+         "Scaled gradients are clipped after each micro-batch: unscale_, then clip once per step."),
+        (CLIP_LINE, "", BACKWARD, f"{BACKWARD}        {LAST_LAYER}\n",
+         "Scaled gradients of the last layer are clipped after each micro-batch."),
+        (UNSCALE + CLIP_LINE, f"            {LAST_LAYER}\n{UNSCALE}",
+         "Scaled gradients of the last layer are clipped."),
+        (" / accumulate", "", "The micro-batches are added: divide each loss by their number."),
     ],
 }  # fmt: skip
 
-
-OTHER_RIGHT_ANSWERS = {
+RIGHT = {
     "measure_clipping": [
-        _measure(),
-        _measure(optimizer="partial(AdamW, lr=0.01)", seeds="range(4)"),
+        ("lr=0.2, momentum=0.9", "lr=0.1", "seeds=(0, 1, 2)", "seeds=(3, 4, 5)"),
+        ("partial(SGD, lr=0.2, momentum=0.9)", "partial(AdamW, lr=0.01)",
+         "seeds=(0, 1, 2)", "seeds=range(4)"),
     ],
-    "clip_groups": [_groups(), GROUPS_BY_HAND],
+    "clip_groups": [
+        (f"norms = []\n    for group, max_norm in zip(groups, max_norms, strict=True):\n"
+         f"        {APPEND}\n    return norms",
+         f"return [float({CLIP_GROUP}) for group, max_norm in zip(groups, max_norms)]"),
+        (APPEND, "gradients = [p.grad for p in group if p.grad is not None]\n"
+         "        norms.append(float(sum((g**2).sum() for g in gradients)) ** 0.5)\n"
+         "        for gradient in gradients:\n"
+         "            gradient *= min(1.0, max_norm / norms[-1])"),
+    ],
     "step_if_finite": [
-        _step(),
-        _step(
-            clip="fine = all(p.grad.isfinite().all() for p in model.parameters())",
-            first="clip_grad_norm_(model.parameters(), max_norm)",
-            finite="fine",
-        ),
+        (f"norm = {CLIP}", "fine = all(p.grad.isfinite().all() for p in model.parameters())\n"
+         f"    {CLIP}", FINITE, "if not fine:"),
+        (CLIP, "get_total_norm([p.grad for p in model.parameters()])", "    optimizer.step()",
+         "    for p in model.parameters():\n"
+         "        p.grad *= min(1.0, max_norm / norm.item())\n    optimizer.step()"),
     ],
-    "train_clipped": [_train(), TRAIN_BY_HAND],
-}
+    "train_clipped": [
+        (CLIP, f"norm = {CLIP}", STEPPED, "if norm.isfinite():"),
+        ("for number", "optimizer.zero_grad()\n    for number", CLIP,
+         "norm = torch.cat([p.grad.flatten() for p in model.parameters()]).norm()\n"
+         "            for p in model.parameters():\n"
+         "                p.grad *= (max_norm / (norm + 1e-6)).clamp(max=1)",
+         STEPPED, "if not scaler.get_scale() < scale:"),
+    ],
+}  # fmt: skip

@@ -1,259 +1,187 @@
-"""Planted answers of the lesson's exercises."""
+"""Planted answers of lesson 06: `course_tools.publish.planted` says how to read them."""
 
-EXPERIMENT = """
-def smoothing_experiment(train, fit_temperature):
-    plain = train({options}, {seeds})
-    loss = partial(F.cross_entropy, label_smoothing={smoothing})
-    smooth = train({{"pretrained": True, "loss": loss}}, {other_seeds})
-    scaled, smoothed = [], []
-    for logits, targets in plain:
-        half = len(targets) // 2
-        t = fit_temperature({fitted})
-        scaled.append({scaled})
-    for logits, targets in smooth:
-        half = len(targets) // 2
-        smoothed.append({smoothed})
-    found = paired_difference(scaled, smoothed)
-    low, high, verdict = 100 * found.low, 100 * found.high, found.verdict(more_is_better=False)
-    {after}
-    return {{"scaled": scaled, "smoothed": smoothed, "low": low, "high": high, "verdict": verdict}}
-"""
+FIT = "fit_temperature(logits[:half], targets[:half])"
+SCALED = "logits[half:] / temperature, targets[half:]"
+SMOOTHED = "calibration_error(logits[half:], targets[half:])"
+EDGES = '"low": 100 * change.low, "high": 100 * change.high'
+VERDICT = "change.verdict(more_is_better=False)"
+PLAIN_TRAINING = 'train({"pretrained": True}'
+PERCENT = "The errors are in percent: give them from 0 to 1."
+SMOOTH = "(1 - smoothing) * hard + smoothing / num_classes"
+GAP = "abs(right[g].mean() - confidence[g].mean())"
+NO_ABSOLUTE = "Gaps of opposite sign cancel: take the absolute value of each."
+DROPPED = "Predictions that are left over are dropped: the first groups take one more each."
+SIZE = "len(targets) // num_bins"
 
 
-RIGHT_EXPERIMENT = {
-    "options": "{}",
-    "seeds": "(0, 1, 2)",
-    "other_seeds": "(0, 1, 2)",
-    "smoothing": "0.1",
-    "fitted": "logits[:half], targets[:half]",
-    "scaled": "calibration_error(logits[half:] / t, targets[half:])",
-    "smoothed": "calibration_error(logits[half:], targets[half:])",
-    "after": "",
-}
+def _interval_by_hand(half: str) -> tuple[str, ...]:
+    points = "points = 100 * np.subtract(smoothed, scaled)\n    half = "
+    edges = '"low": points.mean() - half, "high": points.mean() + half'
+    return "answer |=", f"{points}{half}\n    answer |=", EDGES, edges
 
 
-SMOOTH = """
-import torch
-import torch.nn.functional as F
-
-def smooth_targets(targets, num_classes, smoothing):
-    hard = F.one_hot(targets, num_classes).float()
-    return {value}
-"""
-
-
-EQUAL = """
-def equal_mass_error(probabilities, targets, num_bins):
-    confidence, answers = probabilities.max(dim=1)
-    right = (answers == targets).float()
-    groups = {groups}
-    gaps = [{gap} for g in groups if len(g)]
-    return {value}
-"""
-
-
-TRAIN = """
-import torch
-import torch.nn.functional as F
-
-def train_smoothed(model, train_batches, val_images, val_targets, smoothing, lr=0.1):
-    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
-    model.train()
-    for images, targets in train_batches:
-        loss = {loss}
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    model.eval()
-    with torch.no_grad():
-        logits = model(val_images)
-    val_loss = {val_loss}
-    confidence = {confidence}
-    return val_loss.item(), confidence.item()
-"""
-
-
-RIGHT_EQUAL = {
-    "groups": "confidence.argsort().tensor_split(num_bins)",
-    "gap": "len(g) * abs(right[g].mean() - confidence[g].mean())",
-    "value": "float(sum(gaps) / len(targets))",
-}
-
-
-RIGHT_TRAIN = {
-    "loss": "F.cross_entropy(model(images), targets, label_smoothing=smoothing)",
-    "val_loss": "F.cross_entropy(logits, val_targets)",
-    "confidence": "logits.softmax(dim=1).amax(dim=1).mean()",
-}
-
-
-DOUBLE = "F.cross_entropy(model(images).softmax(dim=1), targets, label_smoothing=smoothing)"
-
-
-SMOOTHED = "F.cross_entropy(logits, val_targets, label_smoothing=smoothing)"
-
-
-def _experiment(**changed: str) -> str:
-    return EXPERIMENT.format(**RIGHT_EXPERIMENT | changed)
-
-
-def _smooth(value: str) -> str:
-    return SMOOTH.format(value=value)
-
-
-def _equal(**changed: str) -> str:
-    return EQUAL.format(**RIGHT_EQUAL | changed)
-
-
-def _train(**changed: str) -> str:
-    return TRAIN.format(**RIGHT_TRAIN | changed)
-
-
-WRONG_ANSWERS = {
+WRONG = {
     "smoothing_experiment": [
-        # The check knows these too; a second source shows that each sentence is about its fault.
-        (_experiment(fitted="logits, targets"), "T is fitted on all images"),
-        (_experiment(fitted="logits[half:], targets[half:]"), "fitted on the half that is report"),
-        (_experiment(scaled="calibration_error(logits[half:], targets[half:])"), "not scaled"),
-        (_experiment(scaled="calibration_error(logits / t, targets)"), "All images are reported"),
-        (_experiment(smoothed="calibration_error(logits, targets)"), "It has all images"),
-        (_experiment(after="verdict = found.verdict()"), "a lower calibration error is better"),
-        (_experiment(after="low, high = found.low, found.high"), "in units of 1, not in points"),
-        (_experiment(after="low, high = high, low"), "not the 95 % interval of smoothed minus"),
-        (_experiment(after="verdict = 'equivalent'"), "is helps, not equivalent"),
-        (_experiment(after="scaled = scaled[0]"), "give one calibration error per seed"),
-        (_experiment(after="scaled = [0.1, 0.1, 0.1]"), "does not hold the calibration errors"),
-        (_experiment(smoothed="calibration_error(logits[half:] / t, targets[half:])"),
-         "smoothed does not hold|smoothed: "),
-        (_experiment(other_seeds="(3, 4, 5)"), "pair them"),
-        (_experiment(seeds="(0, 0, 1)", other_seeds="(0, 0, 1)"), "A seed is there twice"),
-        (_experiment(seeds="(0, 1)", other_seeds="(0, 1)"), "three seeds or more"),
-        (_experiment(smoothing="0.0"), "No training is smoothed"),
-        (_experiment(options="{'loss': partial(F.cross_entropy, label_smoothing=0.2)}"),
+        (FIT, "fit_temperature(logits[half:], targets[half:])",
+         "T is fitted on the half that is reported: fit it on the first half alone."),
+        (FIT, "fit_temperature(logits, targets)",
+         "T is fitted on all images, and half of them are reported: fit it on the first half "
+         "alone."),
+        (SCALED, "logits[:half] / temperature, targets[:half]",
+         "The first half is reported, on which T was fitted: report the second half."),
+        (SCALED, "logits / temperature, targets",
+         "All images are reported, and T was fitted on half of them: report the second half."),
+        (" / temperature", "", "The plain trainings are not scaled: divide the logits by T."),
+        ("/ temperature", "* temperature", "The logits are multiplied by T: divide by it."),
+        ("[half:] /", "[half:].softmax(dim=1) /",
+         "The probabilities are divided by T: divide the logits, before the softmax."),
+        (SCALED, "(logits[half:] / temperature).softmax(dim=1), targets[half:]",
+         "calibration_error gets probabilities: it takes logits."),
+        ("scaled.append(", "scaled.append(100 * ", PERCENT),
+        (SMOOTHED, f"calibration_error(logits[half:] / {FIT}, targets[half:])",
+         "The smoothed trainings are scaled too: report them as they were trained."),
+        (SMOOTHED, "calibration_error(logits, targets)",
+         "It has all images of the smoothed trainings: report the second half, as for the plain "
+         "ones."),
+        (SMOOTHED, "calibration_error(logits[:half], targets[:half])",
+         "It has the first half of the smoothed trainings: report the second half of both."),
+        ("smoothed.append(", "smoothed.append(100 * ", PERCENT),
+        (EDGES, "\"low\": -100 * change.high, \"high\": -100 * change.low",
+         "The interval has the wrong sign: it is of smoothed minus scaled."),
+        ("answer |=", "from scipy.stats import ttest_ind\n    apart = ttest_ind(smoothed, scaled, "
+         "equal_var=False).confidence_interval(0.95)\n    answer |=",
+         EDGES, EDGES.replace("change", "apart"),
+         "The interval is unpaired: take the differences seed by seed first."),
+        (*_interval_by_hand("1.96 * points.std(ddof=1) / 2"),
+         "The interval uses 1.96; with so few seeds take the t distribution, or "
+         "paired_difference."),
+        (*_interval_by_hand("3.1824463 * points.std() / 2"),
+         "The interval takes the standard deviation with ddof=0: few seeds need ddof=1."),
+        (EDGES, "\"low\": change.low, \"high\": change.high",
+         "The interval is in units of 1, not in points: multiply by 100."),
+        (EDGES, "\"low\": 100 * change.high, \"high\": 100 * change.low",
+         "not the 95 % interval of smoothed minus scaled"),
+        ("more_is_better=False", "", "a lower calibration error is better"),
+        (VERDICT, f"\"equivalent\" if change.low < 0 < change.high else {VERDICT}",
+         "equivalent needs the whole interval within ±1 point"),
+        ("=False", "=False, margin=0", "an interval within ±1 point is equivalent"),
+        (VERDICT, "\"equivalent\"", "is helps, not equivalent: a lower calibration error"),
+        ("\"scaled\": scaled", "\"scaled\": scaled[0]", "give one calibration error per seed"),
+        ("\"scaled\": scaled", "\"scaled\": [0.1] * 4", "does not hold the calibration errors"),
+        ("\"loss\": loss}, seeds", "\"loss\": loss}, range(4, 8)", "pair them"),
+        ("range(4)", "(0, 0, 1)", "A seed is there twice"),
+        ("range(4)", "(0, 1)", "three seeds or more"),
+        ("smoothing=0.1", "smoothing=0.0", "No training is smoothed"),
+        (PLAIN_TRAINING, "train({\"loss\": partial(F.cross_entropy, label_smoothing=0.2)}",
          "No training is plain"),
-        (_experiment(after="return scaled, smoothed"), "Return a dictionary"),
-        (_experiment(after="return {'scaled': scaled}"), "lacks high, low, smoothed, verdict"),
-        ("def smoothing_experiment(train, fit_temperature):\n    return {'scaled': [0.1], "
-         "'smoothed': [0.1], 'low': 0, 'high': 0, 'verdict': 'equivalent'}",
-         "Nothing was trained"),
+        ("return answer", "answer", "Return a dictionary"),
+        ("\"smoothed\": smoothed", "", "lacks smoothed"),
+        (f"{PLAIN_TRAINING}, seeds)", "[]", "train({\"pretrained\": True, \"loss\": loss}, seeds)",
+         "[]", "change = paired_difference(scaled, smoothed)",
+         "change = paired_difference([0, 0], [0, 0])", "Nothing was trained"),
     ],
     "smooth_targets": [
-        (_smooth("(1 - smoothing) * hard + smoothing * (1 - hard) / (num_classes - 1)"),
-         "over the C − 1 wrong classes"),
-        (_smooth("torch.where(hard == 1, 1 - smoothing, smoothing / num_classes)"),
-         "lacks its own share"),
-        (_smooth("hard + smoothing / num_classes"), "each row sums to 1.*1.100. What all classes"),
-        (_smooth("(1 - smoothing) * hard + smoothing"), "each row sums to 1"),
-        (_smooth("(1 - smoothing) * hard"), r"here one sums to 0.900.$"),
-        (_smooth("smoothing * hard + (1 - smoothing) / num_classes"), "here 1 − ε is spread"),
-        (_smooth("hard"), "the right class has"),
-        (_smooth("((1 - smoothing) * hard + smoothing / num_classes).long()"), "cuts shares off"),
-        (_smooth("targets.float()"), "the shape is"),
-        (_smooth("targets if smoothing == 0 else (1 - smoothing) * hard + smoothing / num_classes"),
-         "ε = 0.0: the shape is"),
-        (_smooth("(1 - smoothing) * hard + smoothing / num_classes")
-         .replace("hard = F.one_hot(targets, num_classes)", "hard = F.one_hot(targets)"),
-         "classes, ε = .*: the shape is"),
-        (_smooth("hard.tolist()"), "Return a tensor"),
+        (SMOOTH, "(1 - smoothing) * hard + smoothing * (1 - hard) / (num_classes - 1)",
+         "ε is spread over the C − 1 wrong classes; PyTorch spreads it over all C."),
+        (SMOOTH, "torch.where(hard == 1, 1 - smoothing, smoothing / num_classes)",
+         "The right class lacks its own share of ε, which all C classes get."),
+        (SMOOTH, "smoothing * hard + (1 - smoothing) / num_classes",
+         "ε is the share that is spread over all classes; here 1 − ε is spread."),
+        ("(1 - smoothing) * hard", "hard",
+         "one sums to 1.100. What all classes get must be taken from the right one."),
+        (" / num_classes", "", "each row sums to 1, and here one sums to 1.300."),
+        (" + smoothing / num_classes", "", "each row sums to 1, and here one sums to 0.900."),
+        (SMOOTH, "hard", "the right class has 0.925 and each other one 0.025."),
+        (SMOOTH, f"({SMOOTH}).long()", "cuts shares off to 0"),
+        (SMOOTH, "targets.float()", "12 targets of 4 classes, ε = 0.1: the shape is"),
+        ("return", "return targets if smoothing == 0 else", "ε = 0.0: the shape is"),
+        ("targets, num_classes).", "targets).", "10 classes, ε = 0.5: the shape is"),
+        (SMOOTH, f"({SMOOTH}).tolist()", "Return a tensor"),
     ],
     "equal_mass_error": [
-        (_equal(groups="[((confidence * num_bins).floor() == b).nonzero()[:, 0] "
-                       "for b in range(num_bins)]"), "bins have equal width"),
-        (_equal(gap="len(g) * (right[g].mean() - confidence[g].mean())"), "opposite sign cancel"),
-        (_equal(groups="probabilities[:, 0].argsort().tensor_split(num_bins)"),
+        (GAP, "(right[g] - confidence[g]).abs().mean()",
+         "The distance is taken prediction by prediction: average inside a group first."),
+        ("* abs(", "* (", NO_ABSOLUTE),
+        ("* abs(", "* -(", NO_ABSOLUTE),
+        ("len(g) * ", "", "len(targets))", "len(gaps))",
+         "The groups differ in size: weigh each gap by its number of predictions."),
+        ("len(g) * ", "", "sum(gaps) / len(targets)", "max(gaps)",
+         "That is the largest gap of a group: take the mean, weighted by size."),
+        ("sum(gaps)", "100 * sum(gaps)",
+         "That is a percentage: the error is a number from 0 to 1."),
+        ("groups = confidence.argsort()", "confidence = confidence.sort().values\n    "
+         "groups = torch.arange(len(targets))",
+         "The confidences are sorted, but which answers are right keeps the old order."),
+        ("confidence.argsort()", "torch.arange(len(targets))",
+         "The predictions are grouped as they come: sort them by confidence first."),
+        ("confidence.argsort().tensor_split(num_bins)", "[((confidence * num_bins).long() == "
+         "number).nonzero()[:, 0] for number in range(num_bins)]",
+         "The bins have equal width: they should hold equally many predictions."),
+        ("split(num_bins)", "split(max(num_bins - 1, 1))", "There is one group too few."),
+        ("tensor_split(num_bins)", f"split({SIZE})[:num_bins]", DROPPED),
+        ("tensor_split(num_bins)", f"split({SIZE})[:num_bins]",
+         "len(g) * ", "", "/ len(targets))", "/ len(gaps))", DROPPED),
+        ("split(num_bins)", f"split([{SIZE} * number for number in range(1, num_bins)])",
+         "The last group takes all that are left over: the first groups take one more each."),
+        ("argsort()", "argsort(descending=True)",
+         "The groups of the highest confidence take one more: those of the lowest should."),
+        ("tensor_split", "chunk",
+         "All groups but the last have ⌈N / groups⌉ predictions: sizes may differ by one only."),
+        ("confidence.argsort()", "probabilities[:, 0].argsort()",
          "groups of equal size have the error"),
-        (_equal(value="None"), "Return one finite number"),
-        (_equal().replace("probabilities.max(dim=1)", "probabilities[:, 1], targets"),
-         "groups of equal size have the error|prediction by prediction"),
+        ("probabilities.max(dim=1)", "probabilities[:, 1], targets",
+         "groups of equal size have the error"),
+        ("return float", "float", "Return one finite number"),
     ],
     "train_smoothed": [
-        # The check knows these too; a second source shows that each sentence is about its fault.
-        (_train(confidence="logits.max(dim=1).values.mean()"), "is no confidence"),
-        (_train(confidence="logits.softmax(dim=1).gather(1, val_targets[:, None]).mean()"),
-         "not of the true one"),
-        (_train(loss=DOUBLE, val_loss=SMOOTHED, confidence="logits.max(dim=1).values.mean()"),
-         "softmax before cross_entropy"),
-        (_train().replace("model.eval()", "pass"), "eval mode"),
-        (_train().replace("model.train()", "pass"), "Train in train mode"),
-        (_train().replace("loss.backward()", "loss.backward(); optimizer.zero_grad()"),
-         "never change"),
-        (_train(val_loss="F.cross_entropy(logits.softmax(dim=1), val_targets)"),
-         "that of probabilities"),
-        (_train(val_loss=f"{SMOOTHED} - smoothing"), "The validation loss is"),
-        (_train().replace("val_loss.item(), confidence", "confidence"), "Return two numbers"),
+        ("model(images)", "model(images).softmax(dim=1)",
+         "There is a softmax before cross_entropy, which applies its own: give it logits."),
+        (", label_smoothing=smoothing", "", "The training loss is not smoothed."),
+        ("targets, label_smoothing=smoothing",
+         "torch.where(F.one_hot(targets, 4) == 1, 1 - smoothing, smoothing / 3)",
+         "In training ε is spread over the wrong classes; PyTorch spreads it over all."),
+        ("        optimizer.zero_grad()\n", "",
+         "Gradients of older batches count in a step: zero_grad is missing."),
+        ("lr=lr", "lr=0.1", "The steps have the learning rate 0.1, not lr, which is 0.3 here."),
+        ("val_targets)", "val_targets, label_smoothing=smoothing)",
+         "The validation loss is smoothed: runs with another ε could not be compared with it."),
+        ("entropy(logits", "entropy(logits.softmax(dim=1)",
+         "The validation loss is that of probabilities: cross_entropy wants logits here too."),
+        ("logits.softmax(dim=1)", "logits",
+         "The mean of the largest logits is no confidence: take probabilities."),
+        ("amax(dim=1)", "gather(1, val_targets[:, None])",
+         "Confidence is the probability of the class that is named, not of the true one."),
+        ("    model.eval()\n", "", "validate in eval mode"),
+        ("    model.train()\n", "", "Train in train mode"),
+        ("optimizer.step()", "optimizer.zero_grad()", "The weights never change"),
+        ("(), confidence", "() - smoothing, confidence", "The validation loss is"),
+        ("amax(dim=1)", "amin(dim=1)", "The mean confidence is"),
+        ("zero_grad()", "zero_grad()\n        lr = 2 * lr", "lr=lr", "lr=2 * lr",
+         "The weights are not those of SGD on the smoothed loss of each batch."),
+        ("return F", "return confidence.item() #", "Return two numbers"),
     ],
 }  # fmt: skip
 
-
-OTHER_RIGHT_ANSWERS = {
+RIGHT = {
     "smoothing_experiment": [
-        # the interval by hand, five seeds, a loss object
-        """
-def smoothing_experiment(train, fit_temperature):
-    def errors(answered, is_plain):
-        for logits, targets in answered:
-            fitted, reported = logits.chunk(2)
-            known, asked = targets.chunk(2)
-            t = fit_temperature(fitted, known) if is_plain else 1
-            yield calibration_error(reported / t, asked)
-
-    seeds = [4, 9, 2, 7, 1]
-    smooth = torch.nn.CrossEntropyLoss(label_smoothing=0.05)
-    result = {
-        "smoothed": np.array(list(errors(train({"loss": smooth}, seeds), False))),
-        "scaled": np.array(list(errors(train({}, seeds), True))),
-    }
-    points = 100 * (result["smoothed"] - result["scaled"])
-    half = 2.7764451051977987 * points.std(ddof=1) / math.sqrt(5)
-    low, high = points.mean() - half, points.mean() + half
-    verdict = "helps" if high < 0 else "hurts" if low > 0 else "inconclusive"
-    if -1 <= low and high <= 1:
-        verdict = "equivalent"
-    return result | {"low": low, "high": high, "verdict": verdict}
-""",
-        # two strengths, and the better one is reported
-        """
-def smoothing_experiment(train, fit_temperature):
-    seeds = (0, 1, 2)
-    scaled = []
-    for logits, targets in train({"pretrained": True, "loss": F.cross_entropy}, seeds):
-        n = len(targets) // 2
-        t = fit_temperature(logits[:n], targets[:n])
-        scaled.append(calibration_error(logits[n:].div(t), targets[n:], 15))
-    tried = []
-    for eps in (0.3, 0.02):
-        def loss(logits, targets, eps=eps):
-            return F.cross_entropy(logits, targets, label_smoothing=eps)
-
-        answered = train(dict(loss=loss, pretrained=True), seeds)
-        tried.append([calibration_error(a[len(b) // 2:], b[len(b) // 2:]) for a, b in answered])
-    best = min(tried, key=np.mean)
-    gap = paired_difference(scaled, best)
-    return dict(
-        scaled=scaled,
-        smoothed=best,
-        low=gap.low * 100,
-        high=gap.high * 100,
-        verdict=gap.verdict(more_is_better=False, margin=0.01),
-    )
-""",
+        ("range(4)", "[4, 9, 2, 7, 1]", "{\"pretrained\": True}", "{}",
+         "partial(F.cross_entropy, label_smoothing=0.1)",
+         "torch.nn.CrossEntropyLoss(label_smoothing=0.05)",
+         *_interval_by_hand("2.7764451 * points.std(ddof=1) / 5**0.5")),
+        # tries another strength too
+        ("loss = p", "train({\"loss\": torch.nn.CrossEntropyLoss(label_smoothing=0.3)}, seeds)\n"
+         "    loss = p", "{\"pretrained\": True}", "{\"loss\": F.cross_entropy}",
+         SMOOTHED, "calibration_error(logits.chunk(2)[1], targets.chunk(2)[1])",
+         "=False)", "=False, margin=0.01)"),
     ],
     "smooth_targets": [
-        """
-def smooth_targets(targets, num_classes, smoothing):
-    soft = torch.full((len(targets), num_classes), smoothing / num_classes)
-    soft[torch.arange(len(targets)), targets] += 1 - smoothing
-    return soft
-""",
-        # chooses between two values
-        """
-def smooth_targets(targets, num_classes, smoothing):
-    off = smoothing / num_classes
-    right = targets.unsqueeze(1) == torch.arange(num_classes)
-    return torch.where(right, 1 - smoothing + off, off)
-""",
+        (SMOOTH, "torch.where(hard == 1, 1 - smoothing + smoothing / num_classes, "
+         "smoothing / num_classes)"),
+        (SMOOTH, "hard.lerp(torch.full_like(hard, 1 / num_classes), smoothing)"),
     ],
     "equal_mass_error": [
+        (f"len(g) * {GAP} for g in groups if len(g)",
+         "(right[g] - confidence[g]).sum().abs() for g in groups"),
         """
 def equal_mass_error(probabilities, targets, num_bins):
     p = probabilities.numpy()
@@ -261,52 +189,18 @@ def equal_mass_error(probabilities, targets, num_bins):
     miss = p.max(axis=1)[order] - (p.argmax(axis=1) == targets.numpy())[order]
     return np.float32(sum(abs(part.sum()) for part in np.array_split(miss, num_bins)) / len(miss))
 """,
-        # as a table
-        """
-def equal_mass_error(probabilities, targets, num_bins):
-    confidence, answers = probabilities.max(dim=1)
-    table = pd.DataFrame({"confidence": confidence, "right": answers == targets})
-    table = table.sort_values("confidence", ignore_index=True)
-    size, longer = divmod(len(table), num_bins)
-    sizes = [size + (number < longer) for number in range(num_bins)]
-    table["bin"] = np.repeat(np.arange(num_bins), sizes)
-    bins = table.groupby("bin").mean()
-    return np.average((bins.right - bins.confidence).abs(), weights=sizes)
-""",
     ],
     "train_smoothed": [
         # the smoothed loss as two sums
-        """
-def train_smoothed(model, train_batches, val_images, val_targets, smoothing, lr=0.1):
-    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
-    for images, targets in train_batches:
-        logs = model.train()(images).log_softmax(dim=1)
-        loss = -(1 - smoothing) * logs.gather(1, targets[:, None]).mean() - smoothing * logs.mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    with torch.inference_mode():
-        logs = model.eval()(val_images).log_softmax(dim=1)
-        return F.nll_loss(logs, val_targets), logs.exp().max(dim=1)[0].mean()
-""",
+        ("F.cross_entropy(model(images), targets, label_smoothing=smoothing).backward()",
+         "logs = model(images).log_softmax(dim=1)\n        ((1 - smoothing) * "
+         "F.nll_loss(logs, targets) - smoothing * logs.mean()).backward()",
+         "no_grad", "inference_mode", "val_targets).item(), confidence.item()",
+         "val_targets), confidence"),
         # smoothed probabilities as targets
-        """
-def train_smoothed(model, train_batches, val_images, val_targets, smoothing, lr=0.1):
-    optimizer = torch.optim.SGD(model.parameters(), lr)
-    model.train()
-    criterion = torch.nn.CrossEntropyLoss()
-    for images, targets in train_batches:
-        logits = model(images)
-        hard = F.one_hot(targets, logits.shape[1]).float()
-        soft = hard.lerp(torch.full_like(hard, 1 / logits.shape[1]), smoothing)
-        model.zero_grad()
-        criterion(logits, soft).backward()
-        optimizer.step()
-    model.eval()
-    with torch.no_grad():
-        probabilities = model(val_images).softmax(dim=1).numpy()
-    of_targets = probabilities[np.arange(len(val_targets)), val_targets]
-    return float(-np.log(of_targets).mean()), float(probabilities.max(axis=1).mean())
-""",
+        ("targets, label_smoothing=smoothing",
+         "F.one_hot(targets, 4).float().lerp(torch.tensor(0.25), smoothing)",
+         "        optimizer.zero_grad()\n", "", "optimizer.step()\n",
+         "optimizer.step()\n        model.zero_grad()\n"),
     ],
-}
+}  # fmt: skip

@@ -1,330 +1,159 @@
-"""Planted answers of the lesson's exercises."""
+"""Planted answers of lesson 07: `course_tools.publish.planted` says how to read them."""
 
-EXPERIMENT = """
-def precision_experiment(train):
-    fp32 = [train("32-true", {lr}, seed) for seed in {seeds}]
-    bf16 = [train("{variant}", {other_lr}, seed) for seed in {other_seeds}]
-    found = paired_difference(fp32, bf16)
-    low, high = found.low, found.high
-    {after}
-    return fp32, bf16, low, high
-"""
+EDGES = "found.low, found.high"
+BF16 = "for seed in seeds]\n    found"
+SEEDS = "range(4), 3e-4"
 
+SPACING = "info.eps * 2.0 ** (exponent - 1)"
+NORMAL = "max(value, info.smallest_normal)"
+FROM_1_TO_2 = "eps is the spacing from 1 to 2 only: at each power of two it doubles."
 
-RIGHT_EXPERIMENT = {
-    "lr": "3e-4",
-    "other_lr": "3e-4",
-    "variant": "bf16-true",
-    "seeds": "(0, 1, 2)",
-    "other_seeds": "(0, 1, 2)",
-    "after": "",
-}
+ZERO_GRAD = "        optimizer.zero_grad()\n"
+UNSCALE = "        scaler.unscale_(optimizer)\n"
+CLIP = "        nn.utils.clip_grad_norm_(model.parameters(), max_norm)\n"
+STEP = "scaler.step(optimizer)"
+UPDATE = "        scaler.update()\n"
+TAKEN = "            taken += 1\n"
+SCALED_LOSS = "scaler.scale(F.cross_entropy(model(inputs), targets))"
+STEP_SCALED = "The step is scaled: unscale_ its gradient."
 
+START = "    optimizer ="
+LOSS = "            loss = F.cross_entropy(model(images), targets)"
+OUTSIDE = (
+    LOSS,
+    "            logits = model(images)\n        loss = F.cross_entropy(logits, targets)",
+)
+TOTAL = ("total = 0.0", "total = torch.zeros((), dtype=torch.bfloat16)", "loss.item()",
+         "loss.detach()", "total / len(batches)", "(total / len(batches)).item()")  # fmt: skip
+BF16_WEIGHTS = "autocast needs no model.bfloat16()"
+BF16_LOSS = ("The loss has only the digits of bf16: take cross_entropy inside autocast, or of "
+             "logits.float().")  # fmt: skip
 
-SPACING = """
-def find_spacing(value, dtype):
-    info = torch.finfo(dtype)
-    _, exponent = math.frexp(max(value, info.smallest_normal))
-    return {value}
-"""
-
-
-SCALED = """
-def train_scaled(model, optimizer, schedule, scaler, batches, max_norm):
-    taken = 0
-    for inputs, targets in batches:
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(inputs), targets)
-        scaler.scale(loss).backward()
-        {unscale}
-        {clip}
-        before = scaler.get_scale()
-        {step}
-        {update}
-        if {really}:
-            {move}
-            taken += 1
-    return taken
-"""
-
-
-MIXED = """
-def train_mixed(model, batches, lr):
-    {first}
-    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
-    total = {total}
-    for images, targets in batches:
-        with {context}:
-            logits = model(images)
-            {inside}
-        optimizer.zero_grad()
-        loss.backward()
-        {step}
-        total += loss.{number}
-    {last}
-    return {value}
-"""
-
-
-# the function of the lesson that has three faults, with some of them put right
-BUGGY = """
-def train_mixed(model, batches, lr):
-    {first}
-    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
-    total = {total}
-    for images, targets in batches:
-        with torch.autocast("cpu", torch.bfloat16):
-            logits = model(images.bfloat16())
-        loss = F.cross_entropy({logits}, targets)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        total += loss.detach()
-    return (total / len(batches)).item()
-"""
-
-
-RIGHT_SCALED = {
-    "unscale": "scaler.unscale_(optimizer)",
-    "clip": "nn.utils.clip_grad_norm_(model.parameters(), max_norm)",
-    "step": "scaler.step(optimizer)",
-    "update": "scaler.update()",
-    "really": "scaler.get_scale() >= before",
-    "move": "schedule.step()",
-}
-
-
-RIGHT_MIXED = {
-    "first": "pass",
-    "total": "0.0",
-    "context": "torch.autocast('cpu', torch.bfloat16)",
-    "inside": "loss = F.cross_entropy(logits, targets)",
-    "step": "optimizer.step()",
-    "number": "item()",
-    "last": "pass",
-    "value": "total / len(batches)",
-}
-
-
-LESSON = {
-    "first": "model.bfloat16()",
-    "total": "torch.zeros((), dtype=torch.bfloat16)",
-    "logits": "logits",
-}
-
-
-LOG = "math.floor(math.log2(max(value, info.smallest_normal)))"
-
-
-def _spacing(value: str) -> str:
-    return SPACING.format(value=value)
-
-
-def _scaled(**changed: str) -> str:
-    return SCALED.format(**RIGHT_SCALED | changed)
-
-
-def _mixed(**changed: str) -> str:
-    return MIXED.format(**RIGHT_MIXED | changed)
-
-
-def _buggy(**changed: str) -> str:
-    return BUGGY.format(**LESSON | changed)
-
-
-def _experiment(**changed: str) -> str:
-    return EXPERIMENT.format(**RIGHT_EXPERIMENT | changed)
-
-
-WRONG_ANSWERS = {
+WRONG = {
     "precision_experiment": [
-        (_experiment(after="low, high = high, low"), "edges are swapped"),
-        (_experiment(after="low, high = 100 * low, 100 * high"), "edges are in points"),
-        (_experiment(after="low, high = -high, -low"), "sign is turned round"),
-        (_experiment(after="low, high = -0.5, 0.5"), "The 95 % interval of these accuracies is"),
-        (_experiment(other_lr="1e-3"), "same learning rate"),
-        (_experiment(other_seeds="(3, 4, 5)"), "same seeds"),
-        (_experiment(seeds="(0, 1)", other_seeds="(0, 1)"), "take 3 or more"),
-        (_experiment(seeds="(0, 1, 1)", other_seeds="(0, 1, 1)"), "A seed is there twice"),
-        (_experiment(variant="bf16"), "The variants are 32-true and bf16-true"),
-        (_experiment(variant="32-true"), "Train both variants: call train for each"),
-        (_experiment(after="return fp32, bf16"), "Return four things"),
-        (_experiment(after="return"), "is there a return"),
-        (_experiment(after="fp32 = [0.5, 0.6, 0.7]; found = paired_difference(fp32, bf16); "
-                           "low, high = found.low, found.high"), "are not those of its trainings"),
+        (EDGES, "found.high, found.low", "The edges are swapped: low comes first."),
+        ("(fp32, bf16)", "(bf16, fp32)",
+         "The sign is turned round: a difference is changed minus baseline."),
+        (EDGES, "100 * found.low, 100 * found.high", "The edges are in points"),
+        ("difference(fp32, bf16)", "difference([0] * 4, bf16)",
+         "That is the interval of the changed accuracies alone: subtract the baseline."),
+        (EDGES, "-0.5, 0.5", "The 95 % interval of these accuracies is"),
+        ("\"bf16-true\", lr", "\"bf16-true\", 1e-3", "same learning rate"),
+        (BF16, BF16.replace("seeds", "(4, 5, 6, 7)"), "Train both variants at the same seeds."),
+        (SEEDS, "(0, 0, 1), 3e-4", "A seed is there twice: its accuracy counts twice."),
+        (SEEDS, "(0, 1), 3e-4", "With 2 paired seeds the interval says little: take 3 or more."),
+        ("[train(\"32-true\", lr, seed)", "[100 * train(\"32-true\", lr, seed)", "not percent"),
+        ("bf16-true", "bf16", "The variants are 32-true and bf16-true"),
+        ("bf16-true", "32-true", "Train both variants: call train for each."),
+        (f", {EDGES}", "", "Return four things"),
+        (f"return fp32, bf16, {EDGES}", "", "is there a return"),
+        ("    found", "    fp32 = [0.5, 0.6, 0.7, 0]\n    found", "are not those of its trainings"),
     ],
     "find_spacing": [
-        (_spacing("info.eps * 2.0 ** round(math.log2(max(value, info.smallest_normal)))"),
-         "float32, 1.5: .*from the next power of two on"),
-        (_spacing(f"info.eps * 2.0 ** {LOG}"), "float64, .* log2 is rounded up"),
-        (_spacing("info.eps * 2.0 ** (math.frexp(value)[1] - 1)"), "all below smallest_normal"),
-        (_spacing("info.eps * 2.0 ** (exponent - 1) if value >= info.smallest_normal"
-                  " else info.smallest_normal"), "all below smallest_normal"),
-        (_spacing("info.eps * 2.0 ** max(exponent - 1, 0)"), "from 1 to 2 only"),
-        (_spacing("torch.finfo(torch.float32).eps * 2.0 ** (exponent - 1)"),
-         "float16, 1: to the next number it is 0.000977.*spacing in float32"),
-        (_spacing("math.ulp(value)"), "float32, 1: .*spacing in float64"),
-        (_spacing("torch.tensor(info.eps * 2.0 ** (exponent - 1))"), "Return a Python float"),
-        (_spacing("None"), "Return a Python float"),
+        (f"math.frexp({NORMAL})", f"0, math.ceil(math.log2({NORMAL})) + 1",
+         "that is the spacing from the next power of two on."),
+        (f"math.frexp({NORMAL})", f"0, math.floor(math.log2({NORMAL})) + 1", "log2 is rounded up."),
+        (NORMAL, f"{NORMAL} * (1 + info.eps)", "log2 is rounded up."),
+        (SPACING, "info.eps", FROM_1_TO_2),
+        ("(exponent - 1)", "max(exponent - 1, 0)", FROM_1_TO_2),
+        (SPACING, "value * info.eps", "it changes at powers of two only: it is not value · eps."),
+        ("_, exponent", "mantissa, exponent", "exponent - 1", "exponent - 1 - (mantissa == 0.5)",
+         "that is the number before."),
+        ("exponent - 1", "exponent", "that is the spacing from the next power of two on."),
+        (SPACING, "math.ulp(value)", "that is the spacing in float64."),
+        ("info.eps", "torch.finfo(torch.float32).eps", "that is the spacing in float32."),
+        (NORMAL, "value", "all below smallest_normal are equally far apart."),
+        (SPACING, f"{SPACING} if value >= info.smallest_normal else info.smallest_normal",
+         "all below smallest_normal are equally far apart."),
+        (SPACING, f"torch.tensor({SPACING})", "Return a Python float"),
     ],
     "train_scaled": [
-        (_scaled(unscale="pass"), "clipped while it is scaled"),
-        (_scaled(really="True"), "but not after a skipped one"),
-        (_scaled(really="True", move="if scaler.get_scale() >= before: schedule.step()"),
-         "5 of 7 batches led to a step, not 7"),
-        (_scaled(really="scaler.get_scale() == before"), "also if the scale has grown"),
-        (_scaled(step="done = scaler.step(optimizer)", really="done is not None"),
-         "stepped 0 times in 7 steps: once after each.$"),
-        (_scaled(update="pass"), "without update"),
-        (_scaled(clip="nn.utils.clip_grad_value_(model.parameters(), max_norm)"),
-         "clip its norm"),
-        (_scaled().replace("        scaler.scale", "        if not loss.isfinite():\n"
-                           "            continue\n        scaler.scale"), "scale ends at 256"),
-        (_scaled(step="optimizer.step()"), "optimizer.step.. takes each step"),
-        (_scaled(unscale="pass", clip="pass", step="optimizer.step()", update="pass"),
-         "The step is scaled"),
-        (_scaled(step="schedule.step(); scaler.step(optimizer)", move="pass"), "comes too early"),
+        (CLIP, "", "The gradient is not clipped."),
+        ("clip_grad_norm_", "clip_grad_value_",
+         "Each number of the gradient is clipped: clip its norm."),
+        (UNSCALE, "", "It is clipped while it is scaled: unscale_ first."),
+        (UNSCALE, "", STEP, "optimizer.step()", UPDATE, "", STEP_SCALED),
+        (UNSCALE, "", CLIP, "", STEP, "optimizer.step()", UPDATE, "", STEP_SCALED),
+        (SCALED_LOSS, "F.cross_entropy(model(inputs), targets)",
+         "The loss is not scaled, but its gradient unscaled."),
+        (ZERO_GRAD, "", "Older gradients count: zero_grad is missing."),
+        (ZERO_GRAD, "", TAKEN, TAKEN + ZERO_GRAD,
+         "Gradients from before the call count in the first step: zero_grad comes too late."),
+        (ZERO_GRAD, "", "taken = 0\n", f"taken = 0\n{ZERO_GRAD[4:]}",
+         "Older gradients count from the second step on: zero_grad belongs inside the loop."),
+        ("            schedule.step()\n", "", STEP, f"schedule.step()\n        {STEP}",
+         "schedule.step() comes too early."),
+        (">= before", "> 0", "but not after a skipped one"),
+        (TAKEN, TAKEN[4:], "5 of 7 batches led to a step, not 7"),
+        (">=", "==", "also if the scale has grown"),
+        (STEP, f"done = {STEP}", "scaler.get_scale() >= before", "done is not None",
+         "stepped 0 times in 7 steps: once after each."),
+        (UPDATE, "", "without update"),
+        (SCALED_LOSS, "loss = F.cross_entropy(model(inputs), targets)\n        if not "
+         "loss.isfinite():\n            continue\n        scaler.scale(loss)", "scale ends at 256"),
+        (STEP, "optimizer.step()", "optimizer.step() takes each step"),
+        ("in batches", "in batches[1:]", "Of 7 steps 6 are taken"),
+        (", max_norm)\n", ", 2 * max_norm)\n", "one clipped step of SGD for each finite gradient"),
     ],
     "train_mixed": [
-        (_buggy(), "autocast needs no model.bfloat16"),
-        (_buggy(first="pass"), "The (loss|total) has only the digits of bf16"),
-        (_buggy(first="pass", total="torch.zeros(())"), "The loss has only the digits of bf16"),
-        (_buggy(first="pass", logits="logits.float()"), "The total has only the digits of bf16"),
-        (_mixed(first="model.bfloat16()", last="model.float()"), "autocast needs no"),
-        (_mixed(first="model.bfloat16().float()"), "autocast needs no"),
-        (_mixed(step="optimizer.step(); model.bfloat16().float()"), "are rounded to bf16"),
-        (_mixed(context="torch.enable_grad()"), "logits are torch.float32, not bf16"),
-        (_mixed(inside="loss = F.nll_loss(logits.log_softmax(1), targets)"),
-         "The loss has only the digits of bf16"),
-        (_mixed(inside="loss = -logits.log_softmax(1).gather(1, targets[:, None]).mean()"),
-         "The loss has only the digits of bf16"),
-        (_mixed(total="0", number="item() * len(targets)",
-                value="total / sum(len(targets) for _, targets in batches)"),
-         "mean over the images"),
-        (_mixed(value="loss.item()"), "The mean loss over"),
-        (_mixed(total="torch.zeros((), dtype=torch.float16)", value="total.item() / len(batches)"),
-         "The mean loss over"),
-        (_mixed(number="detach()"), "Return a Python float"),
-        (_mixed(step="pass"), "never change"),
+        ("def train", "@torch.autocast(\"cpu\", torch.bfloat16)\ndef train", "One autocast around "
+         "all batches keeps its bf16 copy of the first weights: one per batch."),
+        (ZERO_GRAD, "", "Older gradients count: zero_grad is missing."),
+        (*OUTSIDE, BF16_LOSS),
+        ("F.cross_entropy(model(images)", "F.nll_loss(model(images).log_softmax(1)", BF16_LOSS),
+        (LOSS, LOSS.replace("F.cross_entropy(model(images), targets)",
+         "-model(images).log_softmax(1).gather(1, targets[:, None]).mean()"), BF16_LOSS),
+        (*TOTAL, "The total has only the digits of bf16: add up Python floats, loss.item()."),
+        ("total / len(batches)", "total", "Divide the sum by the number of batches."),
+        ("loss.item()", "loss.item() * len(targets)", "total / len(batches)",
+         "total / sum(len(targets) for _, targets in batches)", "That is the mean over the images: "
+         "each batch counts alike in a mean over the batches."),
+        (START, f"    model.bfloat16()\n{START}", "(images)", "(images.bfloat16())", BF16_WEIGHTS),
+        (START, f"    model.bfloat16().float()\n{START}", BF16_WEIGHTS),
+        ("optimizer.step()", "optimizer.step()\n        model.bfloat16().float()",
+         "The weights are rounded to bf16."),
+        ("optimizer.step()", "pass", "never change"),
+        ("torch.autocast(\"cpu\", torch.bfloat16)", "torch.enable_grad()",
+         "The logits are torch.float32, not bf16"),
+        ("total / len(batches)", "loss.item()", "The mean loss over the batches is"),
+        ("loss.item()", "loss.detach()", "Return a Python float"),
+        ("optimizer.step()", "optimizer.step()\n        optimizer.step()",
+         "not those of one step of SGD for each batch"),
     ],
 }  # fmt: skip
 
-
-OTHER_RIGHT_ANSWERS = {
+RIGHT = {
     "precision_experiment": [
-        # several learning rates, of which the one with the largest loss is reported; NumPy
-        """
-def precision_experiment(train):
-    found = {}
-    for lr in (1e-3, 1e-4):
-        pairs = [[train(v, lr, seed) for v in ("32-true", "bf16-true")] for seed in (5, 3, 8, 1)]
-        found[lr] = np.array(pairs).T
-    fp32, bf16 = min(found.values(), key=lambda pair: (pair[1] - pair[0]).mean())
-    difference = paired_difference(fp32, bf16)
-    return fp32, bf16, difference.low, difference.high
-""",
-        # the interval by hand
-        """
-def precision_experiment(train):
-    from scipy import stats
-
-    both = np.array([[train(v, 1e-4, s) for s in range(3)] for v in ("32-true", "bf16-true")])
-    change = both[1] - both[0]
-    half = stats.t.ppf(0.975, 2) * change.std(ddof=1) / math.sqrt(3)
-    return list(both[0]), list(both[1]), change.mean() - half, change.mean() + half
-""",
+        (SEEDS, "(5, 3, 8, 1, 2), 1e-4", "found = paired_difference(fp32, bf16)",
+         "from scipy import stats\n    fp32, bf16 = np.array([fp32, bf16])\n"
+         "    found = stats.ttest_rel(bf16, fp32).confidence_interval(0.95)"),
+        # other trainings are not reported
+        (SEEDS, "(0, 1, 2), 1e-3", "    found", "    [train(\"32-true\", 1e-4, seed) for seed in "
+         "seeds]\n    found"),
     ],
     "find_spacing": [
         # climbs or descends from 1 by doubling
-        """
-def find_spacing(value, dtype):
-    info, power = torch.finfo(dtype), 1.0
-    while 2 * power <= value:
-        power *= 2
-    while power > value and power > info.smallest_normal:
-        power /= 2
-    return power * info.eps
-""",
+        (f"_, exponent = math.frexp({NORMAL})", "power = 1.0\n    while 2 * power <= value:\n"
+         f"        power *= 2\n    while power > {NORMAL}:\n        power /= 2", SPACING,
+         "power * info.eps"),
         # from the spacing of Python's own floats
-        """
-def find_spacing(value, dtype):
-    info = torch.finfo(dtype)
-    smallest = info.smallest_normal * info.eps
-    return max(smallest, math.ulp(value) * (info.eps / math.ulp(1.0)))
-""",
+        (SPACING, "max(info.smallest_normal * info.eps, math.ulp(value) * (info.eps * 2.0**52))"),
     ],
     "train_scaled": [
         # clips the scaled gradient to the scaled norm, and leaves it to step to unscale
-        """
-def train_scaled(model, optimizer, schedule, scaler, batches, max_norm):
-    taken = []
-    for inputs, targets in batches:
-        model.zero_grad()
-        scale = scaler.get_scale()
-        scaler.scale(nn.CrossEntropyLoss()(model(inputs), targets)).backward()
-        norm = nn.utils.clip_grad_norm_(model.parameters(), max_norm * scale)
-        scaler.step(optimizer)
-        scaler.update()
-        taken.append(bool(norm.isfinite()))
-        if taken[-1]:
-            schedule.step()
-    return sum(taken)
-""",
-        # the optimizer tells of each step; clips by hand
-        """
-def train_scaled(model, optimizer, schedule, scaler, batches, max_norm):
-    steps = []
-    hook = optimizer.register_step_post_hook(lambda *_: steps.append(schedule.step()))
-    for inputs, targets in batches:
-        optimizer.zero_grad(set_to_none=False)
-        loss = F.cross_entropy(model(inputs), targets)
-        scaler.scale(loss).backward()
-        scaler.unscale_(optimizer)
-        gradients = [p.grad for p in model.parameters()]
-        norm = torch.cat([gradient.flatten() for gradient in gradients]).norm()
-        if norm > max_norm:
-            for gradient in gradients:
-                gradient.mul_(max_norm / norm)
-        scaler.step(optimizer)
-        scaler.update()
-    hook.remove()
-    return len(steps)
-""",
+        (UNSCALE, "", ", max_norm)\n", ", max_norm * scaler.get_scale())\n"),
+        # the optimizer tells of each step
+        ("    for inputs", "    optimizer.register_step_post_hook(lambda *_: schedule.step())\n"
+         "    for inputs", "            schedule.step()\n", "", ZERO_GRAD,
+         "        optimizer.zero_grad(set_to_none=False)\n"),
     ],
     "train_mixed": [
-        # the loss outside of autocast, of logits with 32 bits; the step by hand; a mean of tensors
-        """
-def train_mixed(model, batches, lr):
-    losses = []
-    for images, targets in batches:
-        model.zero_grad()
-        with torch.autocast('cpu', torch.bfloat16):
-            logits = model(images.bfloat16())
-        chosen = logits.float().log_softmax(1).gather(1, targets[:, None])
-        (-chosen.mean()).backward()
-        with torch.no_grad():
-            for p in model.parameters():
-                p -= lr * p.grad
-        losses.append(-chosen.mean().detach())
-    return torch.stack(losses).mean().item()
-""",
-        # autocast as a decorator; the optimizer calls the closure
-        """
-def train_mixed(model, batches, lr):
-    @torch.autocast("cpu", dtype=torch.bfloat16)
-    def forward(images):
-        return model(images)
-
-    def closure():
-        optimizer.zero_grad()
-        loss = nn.CrossEntropyLoss()(forward(images).float(), targets)
-        loss.backward()
-        return loss
-
-    optimizer, mean = SGD(model.parameters(), lr), 0.0
-    for count, (images, targets) in enumerate(batches, start=1):
-        mean += (optimizer.step(closure).item() - mean) / count
-    return mean
-""",
+        # the loss outside of autocast, of logits with 32 bits
+        (LOSS, OUTSIDE[1].replace("(logits", "(logits.float()"), "model(images)",
+         "model(images.bfloat16())"),
+        # the step by hand, a running mean
+        (ZERO_GRAD, "        model.zero_grad()\n", "optimizer.step()", "with torch.no_grad():\n"
+         "            for p in model.parameters():\n                p -= lr * p.grad",
+         "loss.item()", "loss.item() / len(batches)", "total / len(batches)", "total"),
     ],
-}
+}  # fmt: skip

@@ -1,208 +1,117 @@
-"""Planted answers of the lesson's exercises."""
+"""Planted answers of lesson 13: `course_tools.publish.planted` says how to read them."""
 
-from tests.lessons.experiments import plant_experiments
+from course_tools.publish.planted_experiments import plant_experiments
 
-MEASURE = """
-from functools import partial
-from lightning.pytorch.callbacks import EMAWeightAveraging
-from torch.optim import SGD, AdamW
-from course_utils.training import compare, fit, warmup_cosine
+MEAN = "parts.mean(dim=0)"
+FLOATING = "if tensor.is_floating_point():"
+NO_STATES = "if not states:"
+OTHER_NAMES = "if any(state.keys() != states[0].keys() for state in states):"
+DECAY = "start_share ** (1 / (total_steps - 1))"
+RULE = "That is the rule of thumb: here the share of the first weights decides."
+COPY = "averaged = AveragedModel(model)\n"
+COPY_AND_UPDATE = f"{COPY}    averaged.update_parameters(model)\n"
+STEP = "        optimizer.step()\n"
+SECOND_HALF = "if step >= len(batches) // 2:"
+UPDATE = f"        {SECOND_HALF}\n            averaged.update_parameters(model)\n"
+SAVED = "averaged.module.state_dict()"
+LAST_LOSS = "The loss is that of the last weights: validate the averaged network, which is saved."
 
-def measure_ema(config, data):
-    plain = {{"pretrained": True, "make_optimizer": {optimizer}}}
-    averaged = plain | {{"trainer": {{"callbacks": {callbacks}}}}}
-    variants = {{"last": plain, "EMA": averaged}}
-    measured = compare(config, data, variants, seeds={seeds}, name="mine")
-    found = measured.difference("EMA")
-    one, other = measured.values("last"), measured.values("EMA")
-    return {value}
-"""
-
-
-RIGHT_MEASURE = {
-    "optimizer": "partial(AdamW, lr=0.003)",
-    "callbacks": "[EMAWeightAveraging(decay=0.5)]",
-    "seeds": "(3, 4, 5)",
-    "value": "list(one), list(other), float(found.low), float(found.high)",
-}
-
-
-AVERAGE = """
-import torch
-
-def average_checkpoints(states):
-    {guard}
-    averaged = {start}
-    for name, tensor in states[0].items():
-        if {floating}:
-            averaged[name] = {mean}
-    return averaged
-"""
-
-
-RIGHT_AVERAGE = {
-    "guard": "assert_same(states)",
-    "start": "{name: tensor.clone() for name, tensor in states[-1].items()}",
-    "floating": "tensor.is_floating_point()",
-    "mean": "(sum(s[name].float() for s in states) / len(states)).to(tensor.dtype)",
-}
-
-
-SAME = """
-def assert_same(states):
-    if len(states) == 0 or len({tuple(state) for state in states}) > 1:
-        raise ValueError("one state_dict or more, with the same names")
-"""
-
-
-CHOOSE = """
-import math
-
-def choose_decay(total_steps, start_share):
-    {body}
-"""
-
-
-TRAIN = """
-import torch
-import torch.nn.functional as F
-from torch.optim.swa_utils import AveragedModel, update_bn
-
-def train_averaged(model, batches, val_images, val_targets, path, lr=0.1):
-    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
-    averaged = AveragedModel(model)
-    {before}
-    model.train()
-    for step, (images, targets) in enumerate(batches):
-        optimizer.zero_grad()
-        F.cross_entropy(model(images), targets).backward()
-        {first}
-        {second}
-    {statistics}
-    torch.save({saved}, path)
-    {mode}
-    with torch.no_grad():
-        return F.cross_entropy({validated}(val_images), val_targets).item()
-"""
-
-
-UPDATE = "if step >= len(batches) // 2: averaged.update_parameters(model)"
-
-
-RIGHT_TRAIN = {
-    "before": "half = len(batches) // 2",
-    "first": "optimizer.step()",
-    "second": UPDATE,
-    "statistics": "update_bn(batches, averaged.module)",
-    "saved": "averaged.module.state_dict()",
-    "mode": "averaged.module.eval()",
-    "validated": "averaged.module",
-}
-
-
-BY_HAND = """
-import copy
-import torch
-import torch.nn.functional as F
-from torch.optim.swa_utils import update_bn
-
-def train_averaged(model, batches, val_images, val_targets, path, lr=0.1):
-    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
-    half, averaged = len(batches) // 2, copy.deepcopy(model)
-    sums = [torch.zeros_like(parameter) for parameter in model.parameters()]
-    model.train()
-    for step, (images, targets) in enumerate(batches):
-        optimizer.zero_grad()
-        F.cross_entropy(model(images), targets).backward()
-        optimizer.step()
-        if step >= half:
-            sums = [s + p.detach() for s, p in zip(sums, model.parameters())]
-    with torch.no_grad():
-        for parameter, s in zip(averaged.parameters(), sums):
-            parameter.copy_(s / (len(batches) - half))
-    update_bn(batches, averaged)
-    torch.save(averaged.state_dict(), path)
-    averaged.eval()
-    with torch.no_grad():
-        return float(F.cross_entropy(averaged(val_images), val_targets))
-"""
-
-
-def _measure(**changed: str) -> str:
-    return MEASURE.format(**RIGHT_MEASURE | changed)
-
-
-def _average(**changed: str) -> str:
-    return SAME + AVERAGE.format(**RIGHT_AVERAGE | changed)
-
-
-def _choose(body: str) -> str:
-    return CHOOSE.format(body=body)
-
-
-def _train(**changed: str) -> str:
-    return TRAIN.format(**RIGHT_TRAIN | changed)
-
-
-WRONG_ANSWERS = {
+WRONG = {
     "measure_ema": plant_experiments("measure_ema"),
     "average_checkpoints": [
-        (_average(mean="sum(s[name] for s in states) / len(states)"), "A sum in fp16 overflows"),
-        (_average(floating="True"), "BatchNorm's counter is averaged"),
-        (_average(start="dict(states[0])"), "BatchNorm's counter is that of the first"),
-        (_average(start="dict(states[-1])"), "shares memory with a checkpoint"),
-        (_average(start="{}"), "names are not those of the checkpoints"),
-        (_average(floating="tensor.is_floating_point() and 'running' not in name"),
-         "The buffers are not averaged"),
-        (_average(guard="pass"), "With an empty list it raises IndexError"),
-        (_average(guard="if not states: raise ValueError('none')"),
-         "With state_dicts with different names it raises"),
-        (_average(mean="sum(s[name].float() for s in states) / len(states)"), "torch.float16"),
-        (_average(mean="states[-1][name].mul_(1)"), "is the last checkpoint"),
-        (_average(mean="states[-1][name].zero_()"), "given state_dicts are changed"),
+        (MEAN, "parts.sum(dim=0)", "The tensors are summed: divide by the number of checkpoints."),
+        ("parts = torch.stack([state[name].double() for state in states])",
+         "for state in states:", f"averaged[name] = {MEAN}.to(tensor.dtype)",
+         "    averaged[name] = (averaged[name] + state[name]) / 2",
+         "averaged[name] = tensor.clone()",
+         "averaged[name] = states[0][name] if tensor.is_floating_point() else tensor.clone()",
+         "Each tensor is averaged with the result so far, so the last checkpoints count most: all "
+         "have the same share."),
+        (MEAN, "parts[1:].mean(dim=0)", "The first checkpoint is left out."),
+        (MEAN, "parts[:-1].mean(dim=0)", "The last checkpoint is left out."),
+        (FLOATING, "if False:", "That is the last checkpoint, and nothing is averaged."),
+        (FLOATING, "if tensor.is_floating_point() and 'running' not in name:",
+         "The buffers are not averaged: BatchNorm's statistics are floating-point tensors too."),
+        (FLOATING, "if True:",
+         "BatchNorm's counter is averaged: take that of the last checkpoint."),
+        ("in states[-1].items()", "in states[0].items()",
+         "BatchNorm's counter is that of the first checkpoint: take that of the last."),
+        (".double()", "", MEAN, "(sum(parts) / len(parts))",
+         "A sum in fp16 overflows: add in float32 or float64, and convert the mean."),
+        ("tensor.clone()", "tensor", "shares memory with a checkpoint"),
+        ("    averaged[name] = tensor.clone()\n    ", "", "names are not those of the checkpoints"),
+        (NO_STATES, "if False:", "With an empty list it raises IndexError"),
+        (OTHER_NAMES, "if False:", "With state_dicts with different names it raises"),
+        (".to(tensor.dtype)", "", "has to stay a tensor of torch."),
+        (f"{MEAN}.to(tensor.dtype)", "tensor.zero_()", "given state_dicts are changed"),
     ],
     "choose_decay": [
-        (_choose("return start_share ** (1 / total_steps)"), "multiplied by the decay one time"),
-        (_choose("return 1 - start_share if total_steps > 1 else 0"), "the decay is 0"),
-        (_choose("return start_share ** (1 / (total_steps - 1))"), "ZeroDivisionError"),
-        (_choose("return start_share ** (1 / max(1, total_steps - 1))"), "return 0"),
-        (_choose("return 1 - 1 / total_steps"), "rule of thumb"),
+        (DECAY, "start_share ** (1 / total_steps)",
+         "The first update copies the weights, so their share is multiplied by the decay one time "
+         "less."),
+        (DECAY, "start_share",
+         "That is the decay by which the share of the first weights falls in one update: take the "
+         "root."),
+        (DECAY, f"1 - {DECAY}",
+         "That is the share that the new weights get: return one minus it."),
+        (DECAY, "1 - 1 / total_steps", RULE),
+        (DECAY, "1 - 10 / total_steps", RULE),
+        (DECAY, "1 - start_share", "one minus the decay is"),
+        ("if total_steps == 1:", "if False:", "ZeroDivisionError"),
+        ("return 0.0", "return start_share", "return 0"),
     ],
     "train_averaged": [
-        (_train(before="averaged.update_parameters(model)"), "initial weights are in the average"),
-        (_train(first=UPDATE, second="optimizer.step()"), "before the optimizer's step"),
-        (_train(statistics="pass"), "statistics are those of the last weights"),
-        (_train(saved="model.state_dict()"), "holds the last weights"),
-        (_train(saved="averaged.state_dict()"), "state_dict of averaged.module"),
-        (_train(saved="averaged.module"), "has to hold a state_dict"),
-        (_train(mode="pass"), "measured in train mode"),
-        (_train(validated="model"), "loss is that of the last weights|The validation loss is"),
-        (_train(second="averaged.update_parameters(model)"), "All steps are averaged"),
-        (_train(before="averaged.update_parameters(model)", first=UPDATE,
-                second="optimizer.step()", statistics="pass", saved="model.state_dict()"),
-         "holds the last weights"),
+        (SAVED, "model.state_dict()",
+         "The file holds the last weights: save the averaged network."),
+        (COPY, COPY_AND_UPDATE,
+         "The initial weights are in the average: update it after steps of the second half only."),
+        (STEP + UPDATE, UPDATE + STEP,
+         "The average is updated before the optimizer's step: the last step is missing in it."),
+        (COPY, COPY_AND_UPDATE, STEP + UPDATE, UPDATE + STEP,
+         "The initial weights are in the average, and it is updated before the optimizer's step."),
+        (SECOND_HALF, "if step > len(batches) // 2:",
+         "The average begins one step too late: the second half begins with step "
+         "len(batches) // 2."),
+        (SECOND_HALF, "if True:", "All steps are averaged: take those of the second half."),
+        ("    update_bn(batches, averaged)\n", "",
+         "BatchNorm's statistics are those of the last weights: call update_bn for the average, "
+         "before it is saved."),
+        ("averaged.eval()", "model.eval()", "averaged(val_images)", "model(val_images)", LAST_LOSS),
+        ("averaged(val_images)", "model(val_images)", LAST_LOSS),
+        ("    averaged.eval()\n", "",
+         "The loss is measured in train mode: averaged.eval() comes first."),
+        (SAVED, "averaged.state_dict()", "state_dict of averaged.module"),
+        (SAVED, "averaged.module", "has to hold a state_dict"),
     ],
 }  # fmt: skip
 
-
-OTHER_RIGHT_ANSWERS = {
+RIGHT = {
     "measure_ema": [
-        _measure(),
-        _measure(optimizer="partial(SGD, lr=0.02)", seeds="range(4)"),
+        ("decay=0.8", "decay=0.5", "seeds=(0, 1, 2)", "seeds=(3, 4, 5)"),
+        ("partial(AdamW, lr=0.003)", "partial(torch.optim.SGD, lr=0.02)",
+         "seeds=(0, 1, 2)", "seeds=range(4)"),
     ],
     "average_checkpoints": [
-        _average(),
-        _average(mean="torch.stack([s[name].double() for s in states]).mean(0).to(tensor.dtype)"),
+        ("parts = torch.stack([state[name].double() for state in states])",
+         "total = sum(state[name].float() for state in states)", MEAN, "(total / len(states))"),
+        (NO_STATES, "if len({tuple(state) for state in states}) != 1:", f"    {OTHER_NAMES}\n"
+         "        raise ValueError(\"the state_dicts have different names: are they of the same "
+         "network?\")\n", ""),
     ],
     "choose_decay": [
-        _choose(
-            "if total_steps == 1: return 0\n    "
-            "return math.exp(math.log(start_share) / (total_steps - 1))"
-        ),
-        _choose("n = total_steps - 1\n    return start_share ** (1 / n) if n else 0.0"),
+        (DECAY, "float(np.exp(np.log(start_share) / (total_steps - 1)))"),
+        ("if total_steps == 1:\n        return 0.0\n    ", "", DECAY,
+         "torch.tensor(start_share).pow(1 / (total_steps - 1)).item() if total_steps > 1 else 0"),
     ],
     "train_averaged": [
-        _train(),
-        BY_HAND,
+        ("update_bn(batches, averaged)", "update_bn(batches, averaged.module)",
+         "averaged.eval()", "averaged.module.eval()", "averaged(val", "averaged.module(val"),
+        (COPY, "averaged, weights = copy.deepcopy(model), []\n",
+         "averaged.update_parameters(model)",
+         "weights.append(parameters_to_vector(model.parameters()).detach())",
+         "    update_bn",
+         "    mean = torch.stack(weights).mean(dim=0)\n"
+         "    torch.nn.utils.vector_to_parameters(mean, averaged.parameters())\n    update_bn",
+         SAVED, "averaged.state_dict()"),
     ],
-}
+}  # fmt: skip

@@ -1,4 +1,4 @@
-"""☆ experiments: what they leave behind. Wrong answers: `tests/lessons/experiments.py`."""
+"""☆ experiments: what they leave behind. Wrong answers: `planted_experiments`."""
 
 import os
 

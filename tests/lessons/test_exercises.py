@@ -1,21 +1,15 @@
 """Every exercise of every lesson: right answers pass, the stub and planted wrong ones fail.
 
-A lesson joins by existing. Faults that a check knows stand in the check alone, as wrong answers
-(`course_utils.checking.checking.ExerciseCheck.faults`). All other planted answers stand in
-``lesson_code/<name>/answers.py``: ``WRONG_ANSWERS`` maps an exercise (its ``grade_id``) to pairs of
-a source and a part of the sentence that must reject it, ``OTHER_RIGHT_ANSWERS`` to sources. The
-last test prints what the others have shown in this session.
+A lesson joins by existing. Its planted answers stand in ``lesson_code/<name>/answers.py``; see
+`course_tools.publish.planted`.
 """
 
 import ast
 import contextlib
 import io
-import itertools
 import random
 import re
 import tokenize
-from collections import Counter, defaultdict
-from importlib import import_module
 
 import nbformat
 import numpy as np
@@ -23,56 +17,35 @@ import pytest
 import torch
 from nbgrader.preprocessors import ClearSolutions
 
+from course_tools.publish.planted import (
+    apply_patch,
+    find_check,
+    list_exercises,
+    run_cells,
+    store_outputs,
+)
+from course_tools.run.lessons import find_lessons
 from course_utils.checking import checking
-from course_utils.checking.checking import CheckFailed, ExerciseCheck
-from tests.places import find_notebooks
+from course_utils.checking.checking import CheckFailed, ExerciseCheck, checks_exercise
+from course_utils.checking.outputs import Expected, Fault, Output, find_sentence
+from course_utils.errors import CourseError
+
+MIN_WRONG, MIN_RIGHT = 3, 2  # planted answers of an exercise, beside its solution
 
 
-def read_exercises(path):
-    """``(grade_id, solution, check)`` of each exercise, and the lesson's import cell."""
-    cells = nbformat.read(path, as_version=4).cells
-    imports = next(c.source for c in cells if "imports" in c.metadata.get("tags", []))
-    graded = [c for c in cells if "nbgrader" in c.metadata]
-    solutions = [c for c in graded if c.metadata["nbgrader"]["solution"]]
-    checks = [c for c in graded if c.metadata["nbgrader"]["grade"]]
-    assert len(solutions) == len(checks), path
-    return imports, [
-        (s.metadata["nbgrader"]["grade_id"], s, c.source)
-        for s, c in zip(solutions, checks, strict=True)
-    ]
-
-
-def load_answers(path):
-    return import_module(f"lesson_code.{path.stem.partition('_')[2]}.answers")
-
-
-def clear_solution(cell):
-    notebook = nbformat.v4.new_notebook(cells=[cell.copy()])
+def clear_solution(exercise):
+    about = {"grade": False, "grade_id": "a", "locked": False, "schema_version": 3}
+    cell = nbformat.v4.new_code_cell(exercise.solution)
+    cell.metadata["nbgrader"] = about | {"solution": True, "task": False}
+    notebook = nbformat.v4.new_notebook(cells=[cell])
     notebook.metadata["kernelspec"] = {"language": "python", "name": "python3"}
     cleared, _ = ClearSolutions().preprocess(notebook, {})
     return cleared.cells[0].source
 
 
-def run_cells(*cells):
-    """Run cells as the notebook would; returns the names that they define, and what they print."""
-    namespace: dict = {}
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        for code in cells:
-            exec(compile(code, "<cell>", "exec"), namespace)
-    return namespace, printed.getvalue()
-
-
-def answer(imports, source, check):
+def answer(exercise, source):
     """Run an answer and its check; returns what the check printed."""
-    return run_cells(imports, source, check)[1]
-
-
-def find_check(imports, source, check):
-    """The function that the check's cell calls in its last line."""
-    namespace, _ = run_cells(imports, source, check)
-    called = ast.parse(check).body[-1].value.func
-    return eval(ast.unparse(called), namespace)
+    return run_cells(exercise.imports, source, exercise.check)[1]
 
 
 @contextlib.contextmanager
@@ -83,15 +56,19 @@ def keep_random_state(seed):
 
 
 @pytest.fixture
-def seeds(monkeypatch):
-    """A function that yields three seeds of the checks: nothing may pass or fail by luck.
+def seeds(monkeypatch, request):
+    """A function that yields seeds of the check: its own, and at night two more.
 
-    Where the run drew no random number of torch, another seed would change nothing.
+    So nothing passes or fails by luck. Stored outputs are those of one seed alone, and where the
+    run drew no random number of torch, another seed would change nothing.
     """
-    monkeypatch.setattr(checking, "_seeded", keep_random_state)
 
-    def draw():
-        for number in range(3):
+    def draw(exercise):
+        yield checking.SEED
+        if not request.config.option.nightly or find_check(exercise).compares:
+            return
+        monkeypatch.setattr(checking, "_seeded", keep_random_state)
+        for number in (1, 2):
             monkeypatch.setattr(checking, "SEED", number)
             yield number
             after = torch.get_rng_state()
@@ -128,77 +105,97 @@ def is_import_or_docstring(line):
     return constant or isinstance(line, ast.Import | ast.ImportFrom)
 
 
-LESSONS = find_notebooks()
 EXERCISES = [
-    pytest.param(path, *exercise, id=f"{path.stem}-{exercise[0]}")
-    for path in LESSONS
-    for exercise in read_exercises(path)[1]
+    pytest.param(exercise, id=f"{lesson.name}-{exercise.name}")
+    for lesson in find_lessons()
+    for exercise in list_exercises(lesson)
 ]
+every_exercise = pytest.mark.parametrize("exercise", EXERCISES)
 
 
-PROVED: defaultdict = defaultdict(Counter)  # (lesson, exercise) to what its tests have shown
-RUN = set()  # names of the tests that were run
+@every_exercise
+def test_right_answers_pass(exercise, seeds):
+    """A check compares what an answer does, not how it is written."""
+    assert len(exercise.right) >= MIN_RIGHT
+    sources = (exercise.solution, *exercise.right)
+    assert len({normalise(source) for source in sources}) == len(sources)
+    for source in sources:
+        for _ in seeds(exercise):
+            assert "passed" in answer(exercise, source)
 
 
-@pytest.fixture(autouse=True)
-def _note_run(request):
-    RUN.add(request.node.name)
-
-
-@pytest.mark.parametrize(("path", "grade_id", "cell", "check"), EXERCISES)
-def test_solution_passes(path, grade_id, cell, check, seeds):
-    for _ in seeds():
-        assert "passed" in answer(read_exercises(path)[0], cell.source, check)
-    PROVED[path.stem, grade_id]["solution"] += 1
-
-
-@pytest.mark.parametrize(("path", "grade_id", "cell", "check"), EXERCISES)
-def test_stub_fails(path, grade_id, cell, check):
+@every_exercise
+def test_stub_fails(exercise):
     with pytest.raises(CheckFailed, match="is not written yet") as found:
-        answer(read_exercises(path)[0], clear_solution(cell), check)
+        answer(exercise, clear_solution(exercise))
     assert type(found.value.__context__) is NotImplementedError
     assert not found.value.__context__.args
-    PROVED[path.stem, grade_id]["stub"] += 1
 
 
 @pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")  # a planted fault
-@pytest.mark.parametrize(("path", "grade_id", "cell", "check"), EXERCISES)
-def test_wrong_answers_fail_and_are_told_why(path, grade_id, cell, check, seeds):
-    for source, sentence in load_answers(path).WRONG_ANSWERS[grade_id]:
-        for _ in seeds():
-            with pytest.raises(CheckFailed, match=sentence) as found:
-                answer(read_exercises(path)[0], source, check)
+@every_exercise
+def test_wrong_answers_fail_and_are_told_why(exercise, seeds):
+    assert len(exercise.wrong) >= MIN_WRONG
+    for source, sentence in exercise.wrong:
+        for _ in seeds(exercise):
+            with pytest.raises(CheckFailed, match=re.escape(sentence)) as found:
+                answer(exercise, source)
             assert "\n" not in str(found.value)
-        PROVED[path.stem, grade_id]["wrong"] += 1
 
 
-@pytest.mark.parametrize(("path", "grade_id", "cell", "check"), EXERCISES)
-def test_faults_that_the_check_knows_are_told(path, grade_id, cell, check, seeds):
-    found = find_check(read_exercises(path)[0], cell.source, check)
-    assert isinstance(found, ExerciseCheck)
-    for sentence, fault in found.faults:
-        for _ in seeds():
+@every_exercise
+def test_faults_that_the_check_knows_are_told(exercise, seeds):
+    check = find_check(exercise)
+    for sentence, fault in check.faults:
+        for _ in seeds(exercise):
             with pytest.raises(CheckFailed, match=re.escape(sentence)):
-                found(fault)
-        PROVED[path.stem, grade_id]["wrong"] += 1
+                check(fault)
 
 
-@pytest.mark.parametrize(("path", "grade_id", "cell", "check"), EXERCISES)
-def test_other_right_answers_pass(path, grade_id, cell, check, seeds):
-    """A check compares what an answer does, not how it is written."""
-    others = load_answers(path).OTHER_RIGHT_ANSWERS[grade_id]
-    assert len({normalise(source) for source in (cell.source, *others)}) == 1 + len(others)
-    for source in others:
-        for _ in seeds():
-            assert "passed" in answer(read_exercises(path)[0], source, check)
-        PROVED[path.stem, grade_id]["other"] += 1
+@pytest.mark.parametrize("lesson", find_lessons(), ids=lambda lesson: lesson.name)
+def test_stored_outputs_are_of_the_answers_of_today(lesson, monkeypatch):
+    monkeypatch.setattr("course_tools.publish.planted.write_atomically", lambda path, text: None)
+    assert store_outputs(lesson) is None, "run course sync"
 
 
-@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
-def test_every_exercise_has_planted_answers(path):
-    answers = load_answers(path)
-    exercises = {found[0] for found in read_exercises(path)[1]}
-    assert set(answers.WRONG_ANSWERS) == set(answers.OTHER_RIGHT_ANSWERS) == exercises
+# the mechanism
+
+
+RIGHT = Expected([1.0, [2.0, 3.0]], [Fault("It is doubled.", 0, 2.0), Fault("Swapped.", 1, [3, 2])])
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ((1.0, [2.0, 3.0]), None),
+        ((1.0 + 1e-7, [2.0, 3.0]), None),
+        ((2.0, [2.0, 3.0]), "In case 0: It is doubled."),
+        ((1.0, [3.0, 2.0]), "In case 1: Swapped."),
+        ((3.0, [2.0, 3.0]), "In case 0: It is another number."),
+        ((1.0, [2.0]), "In case 1: It is another number."),
+        ((1.0, [2.0, float("nan")]), "In case 1: It is another number."),
+        ((1.0, 2.0), "In case 1: It is another number."),
+    ],
+)
+def test_the_first_output_that_differs_is_told(values, sentence):
+    outputs = (Output(v, "It is another number.", f"In case {n}:") for n, v in enumerate(values))
+    assert find_sentence(outputs, RIGHT) == sentence
+
+
+def test_a_check_without_stored_outputs_says_what_to_run():
+    @checks_exercise()
+    def check_nothing_stored(answer):
+        yield Output(answer(), "no")
+
+    with pytest.raises(CheckFailed, match="check_nothing_stored has no stored outputs: run"):
+        check_nothing_stored(lambda: 1)
+
+
+def test_a_patch_fits_its_source_once():
+    assert apply_patch("a + b", ("a", "x", "b", "y")) == "x + y"
+    for old, times in (("c", 0), ("a", 2)):
+        with pytest.raises(CourseError, match=f"occurs {times} times: '{old}'"):
+            apply_patch("a + a", (old, "x"))
 
 
 def draw_numbers():
@@ -229,35 +226,3 @@ def test_renaming_does_not_make_another_answer():
     other = "import math\ndef f(b, a):\n\n    c = (b + a)\n    return c"
     assert normalise(one) == normalise(other)
     assert normalise(one) != normalise(one.replace("x + y", "y + x"))
-
-
-def read_points(path, grade_id):
-    cells = nbformat.read(path, as_version=4).cells
-    graded = [cell.metadata["nbgrader"] for cell in cells if "nbgrader" in cell.metadata]
-    return next(c["points"] for c in graded if c["grade_id"] == f"check_{grade_id}")
-
-
-def test_table_of_what_was_shown(record_property):
-    """Counts of what the tests above have shown in this session, not of what is written down."""
-    right = (test_solution_passes, test_other_right_answers_pass)
-    wrong = (test_wrong_answers_fail_and_are_told_why, test_faults_that_the_check_knows_are_told)
-    needed = itertools.product((*right, *wrong, test_stub_fails), EXERCISES)
-    if not {f"{test.__name__}[{exercise.id}]" for test, exercise in needed} <= RUN:
-        pytest.skip("only some of the tests above were run: run the whole file")
-    rows = [("lesson", "exercise", "points", "wrong rejected", "right accepted")]
-    for path, grade_id, *_ in (exercise.values for exercise in EXERCISES):
-        shown = PROVED[path.stem, grade_id]
-        right = shown["solution"] + shown["other"]
-        points = read_points(path, grade_id)
-        rows.append((path.stem, grade_id, points, shown["wrong"], right))
-    lines = [
-        f"{lesson:28}{exercise:24}" + "".join(f"{number:>16}" for number in numbers)
-        for lesson, exercise, *numbers in rows
-    ]
-    record_property("summary", "\n".join(["", *lines]))
-    for exercise in EXERCISES:
-        path, grade_id, *_ = exercise.values
-        shown = PROVED[path.stem, grade_id]
-        assert shown["solution"] == shown["stub"] == 1, exercise.id
-        assert shown["wrong"] >= 3, exercise.id
-        assert shown["other"] >= 2, exercise.id

@@ -1,5 +1,7 @@
 """Planted wrong answers to ☆ experiments: columns that somebody made up, and edges that differ."""
 
+__all__ = ["plant_experiments"]
+
 SOURCE = """
 import numpy as np
 from scipy import stats
