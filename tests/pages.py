@@ -1,4 +1,4 @@
-"""What the pages of a site show: the tests of toy lessons and of the real ones read them alike."""
+"""What pages and slides show: the tests of toy lessons and of the real ones read them alike."""
 
 import html
 import re
@@ -6,12 +6,17 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
 
+import nbformat
+
+from course_tools.publish.slides import make_slides
+
 __all__ = [
     "Page",
     "find_dead_links",
     "find_figures_without_text",
     "find_foreign",
     "read_pages",
+    "read_slides",
     "strip_tags",
 ]
 
@@ -82,3 +87,24 @@ def find_figures_without_text(pages: dict[str, Page]) -> list[str]:
 def strip_tags(page: str) -> str:
     """The text of a page; white space as it stands there."""
     return html.unescape(re.sub(r"<[^>]+>", "", page))
+
+
+def read_slides(notebook: nbformat.NotebookNode) -> list[list[str]]:
+    """For each slide its heading, what else it shows (text, sources and outputs), and its note."""
+    slides: list[list[str]] = []
+    for cell in make_slides(notebook).cells:
+        kind = cell.metadata.slideshow.slide_type
+        if kind == "slide":
+            heading, _, text = cell.source.partition("\n")
+            slides.append([heading, text, ""])
+        elif kind == "notes":
+            slides[-1][2] += cell.source
+        elif cell.cell_type == "markdown":
+            slides[-1][1] += f"\n{cell.source}"
+        else:
+            hidden = "hide-input" in cell.metadata.get("tags", [])
+            outputs = " ".join(
+                str(dict(x.get("data", {}))) + x.get("text", "") for x in cell.outputs
+            )
+            slides[-1][1] += f"\n{'' if hidden else cell.source}\n{outputs}"
+    return slides

@@ -14,10 +14,8 @@ import nbformat
 import psutil
 import pytest
 
-from course_tools.cli import main as cli
 from course_tools.run.execute import execute_lesson
 from course_tools.run.key import digest_outputs
-from course_tools.run.lessons import find_lessons
 from course_utils import results
 from course_utils.files import write_atomically
 from course_utils.results import list_results, read_results
@@ -419,14 +417,3 @@ def test_nothing_is_stored_or_saved_if_the_time_was_up(course, school):
 def test_stale_is_asked_of_the_settings_in_which_outputs_are_stored(course, other):
     asked = ("run", *(() if "--profile" in other else ("--profile", "quick")), *other)
     assert_one_line(course(*asked, "--stale"), "compare with stored outputs")
-
-
-def test_the_list_of_lessons_fits_80_columns(monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", "80")
-    cli.list_lessons(stale=False)
-    lines = capsys.readouterr().out.splitlines()
-    lessons = find_lessons()
-    assert max(map(len, lines)) <= 80
-    assert len(lines) <= 1 + 3 * len(lessons)
-    text = " ".join(" ".join(lines).split())
-    assert all(lesson.question in text for lesson in lessons)

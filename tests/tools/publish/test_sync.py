@@ -1,7 +1,6 @@
 """What is made from the lessons is up to date, and made so that nothing else changes."""
 
 import json
-import re
 import shutil
 
 import nbformat
@@ -10,9 +9,7 @@ import pytest
 from course_tools.publish.readme_figure import FIGURE, FILES, is_stale
 from course_tools.publish.sync import (
     format_lesson_map,
-    format_problems,
     link_lessons,
-    list_changes,
     replace_section,
     set_navigation,
     sync_course,
@@ -20,7 +17,6 @@ from course_tools.publish.sync import (
 from course_tools.run.lessons import find_lessons
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
-from course_utils.results import RESULTS, read_file
 
 README = """# Title
 <!-- figure: course sync -->
@@ -39,22 +35,6 @@ PAGE = """# Results
 <!-- results: course sync -->
 <!-- end of results -->
 """
-
-
-def test_readme_and_lessons_are_as_course_sync_makes_them():
-    assert not list_changes(ROOT, find_lessons()), "run course sync"
-    assert not is_stale(ROOT), "the README's figure shows older results: run course sync"
-
-
-def test_the_readme_shows_the_problems_of_lesson_00_and_their_links_lead_to_lessons():
-    lessons = find_lessons()
-    table = format_problems(lessons[0])
-    assert "measure first" not in table
-    assert table in (ROOT / "README.md").read_text(encoding="utf-8")
-    linked = set(re.findall(r"\]\(notebooks/([^)]+)\)", table))
-    assert linked <= {lesson.path.name for lesson in lessons}
-    assert len(linked) >= 10
-    assert table.count("](") == len(re.findall(r"\[(\d\d)\]\(notebooks/\1_\w+\.ipynb\)", table))
 
 
 @pytest.fixture
@@ -171,49 +151,3 @@ def test_the_figure_is_drawn_again_when_its_results_change(root):
     assert not is_stale(root)
     (root / FIGURE).unlink()
     assert is_stale(root)
-
-
-README_FILES = ("README.md", "course_tools/publish/student/README.md")
-
-
-def find_dead_badges(text):
-    """The targets of linked images that a browser does not show as a page."""
-    targets = re.findall(r"\[!\[[^\]]*\]\([^)]*\)\]\(([^)]*)\)", text)
-    return [t for t in targets if not re.search(r"^https://|\.(md|ipynb|html)(#.*)?$", t)]
-
-
-@pytest.mark.parametrize("name", README_FILES)
-def test_badges_open_something(name):
-    assert find_dead_badges((ROOT / name).read_text(encoding="utf-8")) == []
-
-
-@pytest.mark.parametrize(
-    ("target", "dead"),
-    [
-        ("environment.yml", True),
-        ("Makefile", True),
-        ("docs/nbgrader_config.py", True),
-        ("docs/teaching.md#binder-and-colab", False),
-        ("https://example.org", False),
-    ],
-)
-def test_a_badge_that_opens_nothing_is_found(target, dead):
-    assert bool(find_dead_badges(f"[![a badge](docs/a.svg)]({target})")) == dead
-
-
-def test_the_readmes_promise_nothing_that_nobody_has_seen():
-    """No run on a GPU is stored, and the course shows photographs."""
-    stored = [read_file(path) for path in sorted(RESULTS.glob("*.json"))]
-    gpus = {about["hardware"]["gpu"] for about in stored if "gpu" in about.get("hardware", {})}
-    assert gpus == {None}, "a run on a GPU is stored: say so in the README"
-    course, student = ((ROOT / name).read_text(encoding="utf-8") for name in README_FILES)
-    assert "have not been executed from beginning to end" in course
-    assert "uses an NVIDIA GPU where one is" not in course
-    assert "draws itself" not in student
-
-
-def test_no_time_stands_in_the_readme_that_the_stored_runs_do_not_keep():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    promised = [float(seconds) for seconds in re.findall(r"≤ (\d+) s", text)]
-    taken = [x.time_s for x in find_lessons() if x.time_s]
-    assert all(max(taken) <= seconds for seconds in promised)
