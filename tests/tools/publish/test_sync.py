@@ -17,6 +17,7 @@ from course_tools.publish.sync import (
 from course_tools.run.lessons import find_lessons
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
+from tests.tools.toy_lessons import write_course
 
 README = """# Title
 <!-- figure: course sync -->
@@ -39,10 +40,8 @@ PAGE = """# Results
 
 @pytest.fixture
 def root(tmp_path):
-    """A copy of the first four lessons, with a README and the results that its figure shows."""
-    (tmp_path / "notebooks").mkdir()
-    for lesson in find_lessons()[:4]:
-        shutil.copy(lesson.path, tmp_path / "notebooks")
+    """Toy lessons, with a README and the results that its figure shows."""
+    write_course(tmp_path / "notebooks")
     (tmp_path / "README.md").write_text(README)
     (tmp_path / "data" / "results").mkdir(parents=True)
     (tmp_path / "docs").mkdir()
@@ -63,18 +62,17 @@ def read_last_lines(root):
 
 
 def test_a_new_lesson_is_linked_from_its_neighbours_and_the_readme(root):
-    new = nbformat.read(root / "notebooks" / "01_baseline.ipynb", as_version=4)
+    new = nbformat.read(root / "notebooks" / "01_numbers.ipynb", as_version=4)
     new.cells[0].source = "# 02 · Smoothed losses: a toy"
     new.cells[-1].source = "## Recap and sources\n\nNothing leads back."
     nbformat.write(new, root / "notebooks" / "02_a_toy.ipynb")
     changed = sync_course(root, read_lessons(root))
     names = [path.name for path in changed]
-    assert names == ["README.md", "01_baseline.ipynb", "02_a_toy.ipynb", "02_freezing.ipynb"]
+    assert names == ["README.md", "01_numbers.ipynb", "02_a_toy.ipynb", "02_scale.ipynb"]
     assert [line.split(" · Next: ")[0] for line in read_last_lines(root)[1:]] == [
         "Back: [00 · Start here](00_start_here.ipynb)",
-        "Back: [01 · The baseline](01_baseline.ipynb)",
+        "Back: [01 · The numbers](01_numbers.ipynb)",
         "Back: [02 · Smoothed losses](02_a_toy.ipynb)",
-        "Back: [02 · Freezing](02_freezing.ipynb)",
     ]
     assert read_last_lines(root)[1].endswith("Next: [02 · Smoothed losses](02_a_toy.ipynb)")
     assert "Next: a project of your own" in read_last_lines(root)[-1]
@@ -83,9 +81,9 @@ def test_a_new_lesson_is_linked_from_its_neighbours_and_the_readme(root):
 
 
 def test_only_the_line_changes_in_a_notebook(root):
-    path = root / "notebooks" / "02_freezing.ipynb"
+    path = root / "notebooks" / "01_numbers.ipynb"
     right = path.read_text()
-    path.write_text(right.replace("Next: [03", "Next: [30"))
+    path.write_text(right.replace("Next: [02", "Next: [20"))
     assert path.read_text() != right
     assert sync_course(root, read_lessons(root)) == [path]
     assert path.read_text() == right
@@ -107,14 +105,14 @@ def test_the_readme_changes_between_the_markers_only():
 
 
 def test_a_lesson_without_a_title_is_named_and_nothing_is_written(root):
-    path = root / "notebooks" / "02_freezing.ipynb"
+    path = root / "notebooks" / "02_scale.ipynb"
     notebook = json.loads(path.read_text())
-    notebook["cells"][0]["source"] = ["Freezing"]
+    notebook["cells"][0]["source"] = ["Scale"]
     path.write_text(json.dumps(notebook))
     before = {file: file.read_bytes() for file in root.rglob("*.*")}
-    with pytest.raises(CourseError, match="02_freezing: begin its first cell with a title"):
+    with pytest.raises(CourseError, match="02_scale: begin its first cell with a title"):
         link_lessons(read_lessons(root))
-    with pytest.raises(CourseError, match="02_freezing"):
+    with pytest.raises(CourseError, match="02_scale"):
         sync_course(root, read_lessons(root))
     assert {file: file.read_bytes() for file in root.rglob("*.*")} == before
 
@@ -129,12 +127,12 @@ def test_the_problem_table_is_taken_from_the_first_lesson_alone(root):
             "",
             "| symptom | first | lesson |",
             "|---|---|---|",
-            "| noise | luck | [a](01_baseline.ipynb), [b](glossary.md#seed), [c](https://x.org) |",
+            "| noise | luck | [a](01_numbers.ipynb), [b](glossary.md#seed), [c](https://x.org) |",
         ]
     )
     nbformat.write(notebook, first)
     assert sync_course(root, read_lessons(root)) == [root / "README.md"]
-    row = "| noise | [a](notebooks/01_baseline.ipynb), [b](notebooks/glossary.md#seed), "
+    row = "| noise | [a](notebooks/01_numbers.ipynb), [b](notebooks/glossary.md#seed), "
     assert f"{row}[c](https://x.org) |\n" in (root / "README.md").read_text()
     cell.source = "## What is my problem?\n\nNobody knows."
     nbformat.write(notebook, first)
