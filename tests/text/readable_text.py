@@ -16,12 +16,22 @@ NAMES = re.compile(
 READ = ("COMMENT", "STRING", "FSTRING_MIDDLE")  # tokens of Python
 QUOTES = re.compile(r"""(?i)^[bfru]*(?:\"{3}|'{3}|["'])|(?:\"{3}|'{3}|["'])$|^#+|\\[nt]""")
 FILLED_IN = re.compile(r"\{[^{}]*\}")
+INSIDE = re.compile(r"""(["'])(.*?)\1|\S""")  # of what is filled in: strings, and code
 SHOWN_METADATA = ("question", "technique", "seam")  # of a lesson, in the README and on the site
 
 
 def hide(pattern: re.Pattern, text: str, sign: str = "·") -> str:
     """The text with what fits the pattern as signs, of the same length and in the same lines."""
     return pattern.sub(lambda match: re.sub(r"[^\n]", sign, match.group()), text)
+
+
+def hide_filled_in(text: str) -> str:
+    """An f-string with code as signs; strings in that code are read, too."""
+
+    def hide_code(match: re.Match) -> str:
+        return INSIDE.sub(lambda part: f" {part[2]} " if part[1] else "·", match.group())
+
+    return FILLED_IN.sub(hide_code, text)
 
 
 def read_markdown(source: str) -> str:
@@ -38,7 +48,7 @@ def read_python(source: str) -> str:
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if tokenize.tok_name[token.type] in READ:
             first, last = (lines[row - 1] + column for row, column in (token.start, token.end))
-            read = hide(NAMES, hide(FILLED_IN, hide(QUOTES, source[first:last], " ")))
+            read = hide(NAMES, hide_filled_in(hide(QUOTES, source[first:last], " ")))
             text = text[:first] + read + text[last:]
     return text
 

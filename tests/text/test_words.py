@@ -88,6 +88,7 @@ READ_CODE = {
     'print("the rate of it")\n': 1,
     'print("it is the\\nrate of it")\n': 1,
     'print(f"{1} rate {2}")\n': 1,
+    "print(f\"a {'rate' if x else table['arm']}\")\n": 1,
     'def f():\n    """Fine.\n\n    Of the\n    rate.\n    """\n': 5,
     '%%writefile a.py\n"""The rate."""\n': 2,
     'x = 1  # `rate`\nrate = "{rate} https://x.org/rate"\n': 0,
