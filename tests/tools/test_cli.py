@@ -21,6 +21,7 @@ from course_utils.files import write_atomically
 from course_utils.results import list_results, read_results
 from tests.own_folder import write_images
 from tests.tools.conftest import assert_one_line
+from tests.tools.toy_lessons import write_course
 
 
 @pytest.mark.parametrize(
@@ -299,11 +300,14 @@ def test_lab_listens_on_the_loopback_behind_a_token():
         (["slides", "00", "77"], "no lesson '77': choose from"),
         (["slides", "00", "--output", "file"], "File exists: .*file"),
         (["site", "--output", "folder"], "folder is no site: choose an empty folder"),
-        (["plan", "05", "--run", "nowhere"], "has no times of 05_mixup: run it"),
+        (["plan", "numbers", "--run", "nowhere"], "has no times of 01_numbers: run it"),
     ],
 )
-def test_teaching_commands_take_mistakes(arguments, sentence, course, tmp_path, monkeypatch):
+def test_teaching_commands_take_mistakes(
+    arguments, sentence, course, school, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
+    write_course(school.notebooks)
     write_atomically(tmp_path / "file", "mine")
     write_atomically(tmp_path / "folder" / "thesis.txt", "mine")
     assert_one_line(course(*arguments), sentence)
