@@ -14,7 +14,7 @@ ASKING_FOR_PORTS = (
     "test_torchrun.py",
     "04_warmup_cosine]",
     "09_ddp]",
-    "nbgrader.py",
+    "test_nbgrader",
     "test_lab_listens",
     "test_a_dask_cluster",
 )

@@ -4,11 +4,11 @@ import re
 
 import nbformat
 import pytest
-from course_tools.publish.report import write_report
 
 from course_tools.publish.site import write_site
 from course_tools.publish.slides import number_slides, write_slides
 from course_tools.run.lessons import find_lessons
+from course_tools.run.report import write_report
 from course_tools.run.runner import run_lessons
 from tests.browser.conftest import CLAIM, CONTRAST, LEAST_CONTRAST
 from tests.lessons.cards import has_cards

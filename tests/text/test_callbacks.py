@@ -8,10 +8,9 @@ import ast
 import builtins
 import symtable
 
-import nbformat
 import pytest
 
-from tests.places import find_notebooks
+from tests.text.offenders import for_each_lesson
 
 CALLED_LATER = {"interact", "interactive", "interactive_output", "interact_manual", "observe"}
 
@@ -73,16 +72,11 @@ def _follow(function, reads):
     return names
 
 
-def read_sources(path):
-    cells = nbformat.read(path, as_version=4).cells
-    return [
-        cell.source for cell in cells if cell.cell_type == "code" and cell.source[:1] not in "%!"
-    ]
-
-
-@pytest.mark.parametrize("path", find_notebooks(), ids=lambda path: path.stem)
-def test_no_later_cell_takes_a_name_from_a_callback(path):
-    assert find_overwritten(read_sources(path)) == []
+@for_each_lesson
+def test_no_later_cell_takes_a_name_from_a_callback(name, notebook):
+    code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+    for function, overwritten in find_overwritten(x for x in code if x[:1] not in "%!"):
+        yield f"{function} reads {overwritten}, which a later cell assigns"
 
 
 SLIDER = "def show(x):\n    print(first, x)\ninteract(show, x=(0, 1))"

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import nbformat
 import pytest
 
+from tests.text.offenders import for_each_lesson
+
 VERDICT = re.compile(
     r"^\[(?P<comparison>[^\]\n]+)\] (?P<variant>[^:\n]+): accuracy [+-][\d.]+ points against "
     r"[^\n]*?(?P<verdict>helps|hurts|equivalent|inconclusive)",
@@ -91,8 +93,9 @@ def contradict(sentence, printed):
     return found
 
 
-def test_words_about_verdicts_agree_with_the_verdicts_above(notebook_path):
-    assert find_false_statements(nbformat.read(notebook_path, as_version=4)) == []
+@for_each_lesson
+def test_words_about_verdicts_agree_with_the_verdicts_above(name, notebook):
+    return find_false_statements(notebook)
 
 
 LINES = (

@@ -5,15 +5,14 @@ import re
 from collections import defaultdict
 
 import nbformat
-import pytest
 
 from course_tools.grade.exercises import find_exercises
 from course_tools.publish.cards import find_recipe
 from course_tools.publish.sections import is_card
 from course_tools.run.key import digest_outputs
-from course_tools.run.lessons import MEMORY_LIMIT_BYTES, find_lessons
+from course_tools.run.lessons import MEMORY_LIMIT_BYTES, NOTEBOOKS
 from tests.lessons.cards import find_faults, has_cards
-from tests.places import find_notebooks
+from tests.text.offenders import for_each, for_each_lesson, list_lessons, read_lessons
 
 HEADINGS = [
     "Question",
@@ -45,11 +44,6 @@ MOST_SEEN_LINES = 20  # of a cell, in a lesson of the second edition
 IMPORTS_OR_DOCSTRING = ast.Import | ast.ImportFrom | ast.Expr
 
 
-@pytest.fixture
-def notebook(notebook_path):
-    return nbformat.read(notebook_path, as_version=4)
-
-
 def cells_of(notebook, kind):
     return [cell for cell in notebook.cells if cell.cell_type == kind]
 
@@ -79,15 +73,12 @@ def tagged_for_grading(notebook):
     return [c for c in notebook.cells if c.metadata.get("nbgrader", {}).get("grade")]
 
 
-def is_lesson(notebook_path):
-    return not notebook_path.stem.startswith("00")
+def is_lesson(name):
+    return not name.startswith("00")  # which has no technique
 
 
-def expect_headings(notebook_path):
-    return PRACTICE.get(notebook_path.stem, HEADINGS)
-
-
-def test_it_is_valid_and_knows_what_it_is(notebook):
+@for_each_lesson
+def test_it_is_valid_and_knows_what_it_is(name, notebook):
     nbformat.validate(notebook)
     about = notebook.metadata["course"]
     needed = {"question", "technique", "seam", "minutes", "budget_s", "time_s", "key", "outputs"}
@@ -97,74 +88,82 @@ def test_it_is_valid_and_knows_what_it_is(notebook):
     assert set(notebook.metadata) == {"course", "kernelspec", "language_info"}
 
 
-def test_headings_are_the_fixed_ones(notebook, notebook_path):
+@for_each_lesson
+def test_headings_are_the_fixed_ones(name, notebook):
     text = "\n".join(cell.source for cell in cells_of(notebook, "markdown"))
     assert re.search(r"^# \d\d · ", text)
-    if is_lesson(notebook_path):
-        assert re.findall(r"^## (.+)$", text, re.MULTILINE) == expect_headings(notebook_path)
+    if is_lesson(name):
+        assert re.findall(r"^## (.+)$", text, re.MULTILINE) == PRACTICE.get(name, HEADINGS)
         assert re.search(r"Minutes: \d+ · Prerequisites: .+ · Seam: .+ · Budget: ", text)
         assert text.count("<details>") >= 2 + 2 * 3  # the prediction; a hint and answer each
 
 
-def test_exercises_say_how_hard_they_are(notebook):
+@for_each_lesson
+def test_exercises_say_how_hard_they_are(name, notebook):
     text = "\n".join(cell.source for cell in cells_of(notebook, "markdown"))
     stars = re.findall(r"^### (☆|★+) .*\((\d+) minutes\)$", text, re.MULTILINE)
     points = [cell.metadata["nbgrader"]["points"] for cell in tagged_for_grading(notebook)]
     assert [len(star) for star, _ in stars] == points == sorted(points)
 
 
-def test_three_exercises_or_more_and_one_finds_a_bug(notebook, notebook_path):
-    if is_lesson(notebook_path):
+@for_each_lesson
+def test_three_exercises_or_more_and_one_finds_a_bug(name, notebook):
+    if is_lesson(name):
         assert len(tagged_for_grading(notebook)) >= 3
-        text = "\n".join([notebook_path.stem, *(cell.source for cell in notebook.cells)])
+        text = "\n".join([name, *(cell.source for cell in notebook.cells)])
         assert re.search("find.the.bug", text, re.IGNORECASE)
 
 
-@pytest.mark.parametrize(
-    "lesson", [found for found in find_lessons() if has_cards(found)], ids=lambda found: found.name
-)
-def test_a_recipe_has_the_fixed_form(lesson):
-    assert find_faults(lesson) == []
+@for_each(lambda: [(lesson.name, lesson) for lesson in list_lessons() if has_cards(lesson)])
+def test_a_recipe_has_the_fixed_form(name, lesson):
+    return find_faults(lesson)
 
 
-def test_cells_are_short_and_explained(notebook, notebook_path):
+@for_each_lesson
+def test_cells_are_short_and_explained(name, notebook):
     code, prose = cells_of(notebook, "code"), cells_of(notebook, "markdown")
     assert max(count_lines(cell) for cell in code if not is_card(cell)) <= 30  # cards: test_cards
     ordinary = [cell for cell in code if not is_script(cell) and not is_card(cell)]
     lengths = sorted(map(count_lines, ordinary))
     assert lengths[len(lengths) // 2] <= 12
     assert 0.95 <= len(prose) / len(code) <= 1.7
-    if is_lesson(notebook_path):
+    if is_lesson(name):
         assert 25 <= len(notebook.cells) <= 150
 
 
-def test_code_that_only_draws_is_folded(notebook):
+@for_each_lesson
+def test_code_that_only_draws_is_folded(name, notebook):
     """`course run --store` writes both; a cell that a reader folded by hand has no tag."""
     for cell in cells_of(notebook, "code"):
         hidden = "hide-input" in cell.metadata.get("tags", [])
-        assert cell.metadata.get("jupyter", {}).get("source_hidden", False) == hidden, cell.source
-        assert (cell.metadata.get("cellView") == "form") == hidden, cell.source
+        is_folded = cell.metadata.get("jupyter", {}).get("source_hidden", False)
+        if not hidden == is_folded == (cell.metadata.get("cellView") == "form"):
+            yield f"cell {cell.id}"
 
 
-def test_parameters_are_literals(notebook, notebook_path):
-    if not is_lesson(notebook_path):
+@for_each_lesson
+def test_parameters_are_literals(name, notebook):
+    if not is_lesson(name):
         return
     (cell,) = tagged(notebook, "parameters")
     for node in parse(cell):
         assert isinstance(node, ast.Assign)
         ast.literal_eval(node.value)
     for line in cell.source.splitlines():
-        assert "#" in line, f"no unit or meaning beside {line}"
+        if "#" not in line:
+            yield f"no unit or meaning beside {line}"
 
 
-def test_no_output_was_edited_by_hand(notebook):
+@for_each_lesson
+def test_no_output_was_edited_by_hand(name, notebook):
     """`course run --store` wrote the digest beside the outputs."""
     stored = notebook.metadata["course"]["outputs"]
     assert digest_outputs(notebook) == stored, "make the outputs again: course list --stale"
 
 
-def test_outputs_are_those_of_one_clean_run(notebook, notebook_path):
-    assert notebook_path.stat().st_size <= 500_000
+@for_each_lesson
+def test_outputs_are_those_of_one_clean_run(name, notebook):
+    assert (NOTEBOOKS / f"{name}.ipynb").stat().st_size <= 500_000
     code = cells_of(notebook, "code")
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
     outputs = [output for cell in code for output in cell.outputs]
@@ -176,15 +175,17 @@ def test_outputs_are_those_of_one_clean_run(notebook, notebook_path):
     assert not tagged(notebook, "injected-parameters")
 
 
-def test_checked_outputs_hold_claims_or_stable_text(notebook, notebook_path):
+@for_each_lesson
+def test_checked_outputs_hold_claims_or_stable_text(name, notebook):
     checked = tagged(notebook, "nbval-check-output")
-    assert checked or not is_lesson(notebook_path)
+    assert checked or not is_lesson(name)
     for cell in checked:
         assert cell.outputs
         assert 'kind="effect"' not in cell.source, "effects differ between profiles"
 
 
-def test_grading_metadata_are_complete(notebook):
+@for_each_lesson
+def test_grading_metadata_are_complete(name, notebook):
     identifiers = []
     for cell in notebook.cells:
         if "nbgrader" in cell.metadata:
@@ -198,21 +199,22 @@ def test_grading_metadata_are_complete(notebook):
 
 def test_nothing_is_defined_in_two_notebooks():
     where = defaultdict(set)
-    for path in find_notebooks():
-        for cell in cells_of(nbformat.read(path, as_version=4), "code"):
+    for name, notebook in read_lessons().items():
+        for cell in cells_of(notebook, "code"):
             for node in [] if is_card(cell) else parse(cell):  # a card is a file of its own
                 if isinstance(node, ast.FunctionDef | ast.ClassDef):
-                    where[node.name].add(path.stem)
+                    where[node.name].add(name)
     assert not {name: places for name, places in where.items() if len(places) > 1}
 
 
-def test_figures_are_labelled(notebook):
+@for_each_lesson
+def test_figures_are_labelled(name, notebook):
     """Every axes.set of a plot names both axes, and its title says what to see."""
     for cell in cells_of(notebook, "code"):
         if ".plot(" in cell.source and 'axis("off")' not in cell.source:
-            assert "xlabel" in cell.source, cell.source
-            assert "ylabel" in cell.source, cell.source
-            assert "title" in cell.source, cell.source
+            missing = [x for x in ("xlabel", "ylabel", "title") if x not in cell.source]
+            if missing:
+                yield f"cell {cell.id} has no {', '.join(missing)}"
 
 
 def is_folded(cell):
@@ -233,9 +235,9 @@ def count_seen(cell):
     return count_lines(cell) - len(re.findall(r"^ *### (?:BEGIN|END) ", cell.source, re.MULTILINE))
 
 
-def test_a_lesson_with_a_recipe_shows_no_long_cell(notebook):
-    if find_recipe(notebook):
-        assert find_long_cells(notebook) == []
+@for_each_lesson
+def test_a_lesson_with_a_recipe_shows_no_long_cell(name, notebook):
+    return find_long_cells(notebook) if find_recipe(notebook) else []
 
 
 def test_a_long_cell_is_found_unless_it_is_folded_or_a_card():
@@ -296,8 +298,10 @@ def find_overwritten(notebook):
     return sorted(overwritten)
 
 
-def test_cards_change_nothing_for_the_cells_below(notebook):
-    assert find_overwritten(notebook) == [], "call it otherwise in the card"
+@for_each_lesson
+def test_cards_change_nothing_for_the_cells_below(name, notebook):
+    for overwritten in find_overwritten(notebook):
+        yield f"call {overwritten} otherwise in the card"
 
 
 def test_a_name_that_a_card_overwrites_is_found():
@@ -321,9 +325,12 @@ def test_no_card_is_taken_for_an_answer():
     """An answer that lost its metadata is found by the function that it defines."""
     names = {x.name.replace("_", "") for lesson in find_exercises() for x in lesson.exercises}
     assert names
-    for path in find_notebooks():
-        for cell in filter(is_card, nbformat.read(path, as_version=4).cells):
-            kinds = ast.FunctionDef | ast.ClassDef
-            functions = [node.name for node in parse(cell) if isinstance(node, kinds)]
-            defined = {name.replace("_", "").casefold() for name in functions}
-            assert not defined & names, f"{path.stem}: {cell.id}"
+    kinds = ast.FunctionDef | ast.ClassDef
+    offenders = [
+        f"{name}: {cell.id} defines {node.name}"
+        for name, notebook in read_lessons().items()
+        for cell in filter(is_card, notebook.cells)
+        for node in parse(cell)
+        if isinstance(node, kinds) and node.name.replace("_", "").casefold() in names
+    ]
+    assert offenders == []

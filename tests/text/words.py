@@ -1,15 +1,14 @@
 """Words that the course does not use, and the field's word for each.
 
 `WORDS` is the list: a homemade word, as a regular expression, and what to write instead. A word
-with an honest second meaning has ``allowed``: the contexts in which it may stand. `KEPT` names
-phrases of single files that stay, with the reason. To add a word, add a line here; to use one in
-a second meaning, add the context beside it. `tests/text/readable_text.py` reads the files, and
-`tests/text/test_words.py` is the test.
+with an honest second meaning has ``allowed``: the contexts in which it may stand. `KEPT` has
+contexts of single files. To add a word, add a line here; to use one in a second meaning, add the
+context beside it. `tests/text/readable_text.py` reads the files, `tests/text/test_words.py` tests.
 """
 
 import re
-from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
+from typing import NamedTuple
 
 NUMBER = r"(?:two|three|four|five|six|seven|eight|nine|ten|twelve|\d[\d.,]*)"
 JOINING = (
@@ -32,43 +31,30 @@ COUNTED = (
 )
 
 
-@dataclass(frozen=True)
-class Word:
-    """One entry of the list.
+@cache
+def compile_words(pattern: str) -> re.Pattern:
+    """A space stands for any white space, also for the end of a line."""
+    return re.compile(pattern.replace(" ", r"\s+"), re.IGNORECASE | re.MULTILINE)
 
-    Args:
-        pattern: a regular expression of the homemade word, without word boundaries at its ends.
-            A space in it stands for any white space, also for the end of a line.
-        better: what to write instead.
-        example: the shortest text in which the test must find it.
-        allowed: expressions for contexts in which the word has another meaning.
-    """
+
+class Word(NamedTuple):
+    """One entry: ``example`` is the shortest text in which the word must be found."""
 
     pattern: str
     better: str
     example: str
     allowed: tuple[str, ...] = ()
 
-    @cached_property
-    def expression(self) -> re.Pattern:
-        pattern = self.pattern.replace(" ", r"\s+")
-        return re.compile(rf"(?<![\w-])(?:{pattern})(?!\w)", re.IGNORECASE)
-
-    @cached_property
-    def contexts(self) -> list[re.Pattern]:
-        flags = re.IGNORECASE | re.MULTILINE
-        return [re.compile(context.replace(" ", r"\s+"), flags) for context in self.allowed]
-
-    def find(self, text: str) -> list[re.Match]:
-        """All places in ``text`` where the word stands outside the allowed contexts."""
-        found = list(self.expression.finditer(text))
+    def find(self, text: str, kept: tuple[str, ...] = ()) -> list[re.Match]:
+        """All places where the word stands outside of its contexts and of those that are kept."""
+        found = list(compile_words(rf"(?<![\w-])(?:{self.pattern})(?!\w)").finditer(text))
         if not found:
             return []
-        allowed = [m.span() for context in self.contexts for m in context.finditer(text)]
+        contexts = [m.span() for x in self.allowed + kept for m in compile_words(x).finditer(text)]
         return [
             match
             for match in found
-            if not any(start <= match.start() and match.end() <= end for start, end in allowed)
+            if not any(start <= match.start() and match.end() <= end for start, end in contexts)
         ]
 
 
@@ -81,11 +67,7 @@ WORDS = (
         (r"(?:learning|error|frame|sampling|dropout|success)[\s-]+rates?",),
     ),
     Word(r"slots?", "seam, or argument of `fit`", "it fills the slot"),
-    Word(
-        r"proofs?|prov(?:e|es|ed|en|ing)",
-        "checked, equal to the library within …",
-        "the proof",
-    ),
+    Word(r"proofs?|prov(?:e|es|ed|en|ing)", "checked, equal to the library within …", "the proof"),
     Word(r"no evidence", "equivalent, or inconclusive", "verdict: no evidence"),
     Word(
         r"windows?",
@@ -162,8 +144,8 @@ WORDS = (
     ),
     Word(r"observers?", "callback", "an observer"),
     Word(r"rulers?", "metric", "one ruler for both"),
-    # the name of an argument of `compare` and of an entry in records
-    Word(r"arms?", "variant", "both arms", (r"\Aarms?\Z", r"^\s*arms:", r"^\s*arm, comparison:")),
+    # the name of an argument of `compare` and of an entry in records: a string of its own
+    Word(r"arms?", "variant", "both arms", (r"· arms? ·", r"^\s*arms:", r"^\s*arm, comparison:")),
     # the readers' review of the first edition
     Word(
         rf"(?:one|an?) (?:(?!{JOINING}\b)[\w/-]+ )?(?!{JOINING}\b)[\w-]*(?:[^\Ws]|ss) an? {UNIT}",
@@ -192,33 +174,11 @@ WORDS = (
 )
 
 
-@dataclass(frozen=True)
-class Kept:
-    """A phrase of one file that stays: an expression for it, and the reason."""
-
-    file: str
-    phrase: str
-    reason: str
-
-    @cached_property
-    def expression(self) -> re.Pattern:
-        return re.compile(self.phrase, re.IGNORECASE)
-
-    def covers(self, text: str, match: re.Match) -> bool:
-        """Whether the match lies inside the phrase."""
-        return any(
-            found.start() <= match.start() and match.end() <= found.end()
-            for found in self.expression.finditer(text)
-        )
-
-
-STORED = "a name in data/results, which the README's table or a figure looks up"
-KEPT = (
-    Kept("notebooks/03_lora.ipynb", r"LoRA, rank 16, α not divided", STORED),
-    Kept(
-        "course_utils/measure/memory.py",
-        r"what is computed\s+again",
-        "lessons that print source code have the docstring in their keys: with their next change",
-    ),
-    Kept("notebooks/glossary.md", r"also called [^.]*", "the glossary names homemade words"),
-)
+KEPT = {
+    # a name in data/results, which the README's table or a figure looks up
+    "notebooks/03_lora.ipynb": (r"LoRA, rank 16, α not divided",),
+    # lessons that print source code have the docstring in their keys: with their next change
+    "course_utils/measure/memory.py": (r"what is computed again",),
+    # the glossary names homemade words
+    "notebooks/glossary.md": (r"also called [^.]*",),
+}

@@ -14,15 +14,14 @@ import nbformat
 import psutil
 import pytest
 
-from course_tools.cli import main as cli
 from course_tools.run.execute import execute_lesson
 from course_tools.run.key import digest_outputs
-from course_tools.run.lessons import find_lessons
 from course_utils import results
 from course_utils.files import write_atomically
 from course_utils.results import list_results, read_results
 from tests.own_folder import write_images
 from tests.tools.conftest import assert_one_line
+from tests.tools.toy_lessons import write_course
 
 
 @pytest.mark.parametrize(
@@ -302,11 +301,14 @@ def test_lab_listens_on_the_loopback_behind_a_token():
         (["slides", "00", "77"], "no lesson '77': choose from"),
         (["slides", "00", "--output", "file"], "File exists: .*file"),
         (["site", "--output", "folder"], "folder is no site: choose an empty folder"),
-        (["plan", "05", "--run", "nowhere"], "has no times of 05_mixup: run it"),
+        (["plan", "numbers", "--run", "nowhere"], "has no times of 01_numbers: run it"),
     ],
 )
-def test_teaching_commands_take_mistakes(arguments, sentence, course, tmp_path, monkeypatch):
+def test_teaching_commands_take_mistakes(
+    arguments, sentence, course, school, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
+    write_course(school.notebooks)
     write_atomically(tmp_path / "file", "mine")
     write_atomically(tmp_path / "folder" / "thesis.txt", "mine")
     assert_one_line(course(*arguments), sentence)
@@ -420,14 +422,3 @@ def test_nothing_is_stored_or_saved_if_the_time_was_up(course, school):
 def test_stale_is_asked_of_the_settings_in_which_outputs_are_stored(course, other):
     asked = ("run", *(() if "--profile" in other else ("--profile", "quick")), *other)
     assert_one_line(course(*asked, "--stale"), "compare with stored outputs")
-
-
-def test_the_list_of_lessons_fits_80_columns(monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", "80")
-    cli.list_lessons(stale=False)
-    lines = capsys.readouterr().out.splitlines()
-    lessons = find_lessons()
-    assert max(map(len, lines)) <= 80
-    assert len(lines) <= 1 + 3 * len(lessons)
-    text = " ".join(" ".join(lines).split())
-    assert all(lesson.question in text for lesson in lessons)

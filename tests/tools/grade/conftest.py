@@ -1,22 +1,18 @@
-"""A lesson of two exercises whose checks take no time, and notebooks that answer them."""
+"""The exercises of the toy lesson 01_numbers, and notebooks that answer them."""
 
 import nbformat
 import pytest
 
 from course_tools.grade.check import Result
 from course_tools.grade.exercises import Exercise, LessonExercises
+from tests.tools.toy_lessons import CHECKS, GOOD, IMPORT
 
-IMPORT = "from course_utils.checking import require"
 LESSON = LessonExercises(
     name="01_numbers",
     imports=IMPORT,
-    exercises=(
-        Exercise("double", 1, f"{IMPORT}\nrequire(double(2) == 4, 'Twice 2 is 4.')"),
-        Exercise("triple", 2, f"{IMPORT}\nrequire(triple(2) == 6, 'Three times 2 is 6.')"),
-    ),
+    exercises=tuple(Exercise(x, n, CHECKS[x]) for n, x in enumerate(CHECKS, 1)),
     cell_ids=(),
 )
-GOOD = {"double": "def double(x):\n    return 2 * x", "triple": "def triple(x):\n    return 3 * x"}
 STUB = "def {}(x):\n    raise NotImplementedError()"
 STUBS = {name: STUB.format(name) for name in GOOD}
 

@@ -9,19 +9,50 @@ import psutil
 import pytest
 
 from course_tools.grade.check import Limits, Result, check_notebook
-from course_tools.grade.exercises import MANIFEST, find_exercises, find_notebook, format_manifest
+from course_tools.grade.exercises import (
+    MANIFEST,
+    Exercise,
+    LessonExercises,
+    find_exercises,
+    find_notebook,
+    format_manifest,
+)
 from course_tools.grade.kernel import LimitedKernel
 from course_tools.grade.progress import find_key, load_results, make_progress_table, store_results
 from course_tools.grade.reading import read_submission
-from course_tools.run.lessons import find_lessons
 from course_utils.errors import CourseError
 from tests.tools.conftest import find_cell
+from tests.tools.toy_lessons import GOOD, make_answer, make_code, make_text, write_course
 
-LESSON = "05_mixup"
-LESSONS = find_exercises()
-SOURCE = next(lesson for lesson in find_lessons() if lesson.name == LESSON).read()
-MIXUP = next(lesson for lesson in LESSONS if lesson.name == LESSON)
-LIMITS = Limits(time_s=20, memory_gib=3)  # less than 6: one test fills it
+NAME = "01_numbers"
+IMPORTS = "import numpy as np\nfrom course_utils import checking"
+ANSWERS = GOOD | {"halve": "def halve(x):\n    return x / 2"}
+RIGHT = {"double": 8, "triple": 12, "halve": 2}  # of 4
+CHECK = "from course_utils import checking\nchecking.require({}(4) == {}, 'Not {}.')"
+LESSON = LessonExercises(
+    name=NAME,
+    imports=IMPORTS,
+    exercises=tuple(
+        Exercise(name, points, CHECK.format(name, right, right))
+        for points, (name, right) in enumerate(RIGHT.items(), 1)
+    ),
+    cell_ids=(),
+)
+LESSONS = [LESSON, replace(LESSON, name="05_sums")]
+LIMITS = Limits(time_s=20, memory_gib=2)  # less than 6: one test fills it
+
+
+def make_source():
+    """The lesson with its solutions."""
+    cells = [make_code(IMPORTS, tags=["imports"]), make_text("exercises", "## Exercises")]
+    for name, source in ANSWERS.items():
+        answer, check = make_answer(name, source)
+        check.source = CHECK.format(name, RIGHT[name], RIGHT[name])
+        cells += [answer, check]
+    return nbformat.v4.new_notebook(cells=cells)
+
+
+SOURCE = make_source()
 
 
 def answer(**sources):
@@ -37,52 +68,49 @@ def answer(**sources):
 
 def take(*names):
     """The lesson with no other exercises than these."""
-    chosen = tuple(exercise for exercise in MIXUP.exercises if exercise.name in names)
-    return replace(MIXUP, exercises=chosen)
+    chosen = tuple(exercise for exercise in LESSON.exercises if exercise.name in names)
+    return replace(LESSON, exercises=chosen)
 
 
 def check(notebook):
-    return {result.exercise: result for result in check_notebook(notebook, MIXUP, LIMITS)}
+    return {result.exercise: result for result in check_notebook(notebook, LESSON, LIMITS)}
 
 
 def test_solutions_pass_with_all_points():
     results = check(answer())
-    assert set(results) == {exercise.name for exercise in MIXUP.exercises}
+    assert set(results) == set(ANSWERS)
     assert all(result.points == result.out_of > 0 for result in results.values())
     assert not any(result.message for result in results.values())
 
 
 def test_faults_are_said_in_a_sentence_and_stop_nothing():
-    good, last = (find_cell(SOURCE, x).source for x in ("mix_each", "train_and_validate"))
     results = check(
         answer(
-            mix_each="def mix_each(images:\n    return images",
-            cut_mix="hoard = []\nwhile True:\n    hoard.append(bytearray(2**28))",
-            train_and_validate=f"np.ones(2**27)  # 1 GiB\n{last}",
+            double="def double(x:\n    return x",
+            triple="hoard = []\nwhile True:\n    hoard.append(bytearray(2**28))",
+            halve=f"np.ones(2**26)  # 512 MiB\n{ANSWERS['halve']}",
         )
     )
-    assert results["mix_each"].message.startswith("The cell is not Python: ")
-    assert "line 1" in results["mix_each"].message
-    assert results["cut_mix"].message == "It needs more than 3 GiB of memory."
-    assert results["train_and_validate"].message == ""
+    assert results["double"].message.startswith("The cell is not Python: ")
+    assert "line 1" in results["double"].message
+    assert results["triple"].message == "It needs more than 2 GiB of memory."
+    assert results["halve"].message == ""
     results = check(
         answer(
-            mix_each=good.replace("def mix_each", "def mixEach"),
-            cut_mix="import os\nos._exit(1)",
-            train_and_validate=None,
+            double=GOOD["double"].replace("def double", "def Double"),
+            triple="import os\nos._exit(1)",
+            halve=None,
         )
     )
-    assert results["mix_each"].message.startswith("mix_each is not defined: only the imports")
-    assert results["cut_mix"].message.startswith("It took the kernel down")
-    assert results["train_and_validate"].message.startswith("The cell of the answer is gone")
+    assert results["double"].message.startswith("double is not defined: only the imports")
+    assert results["triple"].message.startswith("It took the kernel down")
+    assert results["halve"].message.startswith("The cell of the answer is gone")
 
 
 def test_an_endless_loop_ends_at_the_time_limit():
-    loop = "def mix_each(*arguments):\n    while True:\n        pass"
-    limits = Limits(time_s=3, memory_gib=6)
-    lesson = take("mix_each", "cut_mix", "fmix_mask")
-    notebook = answer(mix_each=loop, cut_mix="input('?')")
-    endless, asking, right = check_notebook(notebook, lesson, limits)
+    loop = "def double(x):\n    while True:\n        pass"
+    notebook = answer(double=loop, triple="input('?')")
+    endless, asking, right = check_notebook(notebook, LESSON, Limits(time_s=3, memory_gib=6))
     assert endless.message == "It ran longer than 3 s: is there a loop without end?"
     assert asking.message.startswith("It asks for input")
     assert right.message == ""
@@ -91,80 +119,81 @@ def test_an_endless_loop_ends_at_the_time_limit():
 def test_deleted_check_cells_and_own_cells():
     """The checks are the course's; helpers below the exercises and own imports are executed."""
     notebook = answer(
-        check_mix_each=None,
-        mix_each="def mix_each(*a):\n    return helper(*a)",
-        cut_mix="def cut_mix(*a):\n    return textwrap.dedent('wrong')",
+        check_double=None,
+        double="def double(x):\n    return helper(x)",
+        triple="def triple(x):\n    return textwrap.dedent('wrong')",
     )
     imports = next(c for c in notebook.cells if "imports" in c.metadata.get("tags", []))
     imports.source += "\nimport textwrap"
-    good = find_cell(SOURCE, "mix_each").source.replace("def mix_each", "def helper")
-    place = notebook.cells.index(find_cell(notebook, "mix_each"))
-    notebook.cells.insert(place, nbformat.v4.new_code_cell(good))
+    place = notebook.cells.index(find_cell(notebook, "double"))
+    helper = GOOD["double"].replace("def double", "def helper")
+    notebook.cells.insert(place, nbformat.v4.new_code_cell(helper))
     results = check(notebook)
-    assert results["mix_each"].message == ""
-    assert results["cut_mix"].message
-    assert "textwrap" not in results["cut_mix"].message
+    assert results["double"].message == ""
+    assert results["triple"].message == "Not 12."
 
 
 def test_progress_is_kept_until_an_answer_changes(tmp_path):
-    results = check(answer(cut_mix=None))
-    kept, key = list(results.values()), find_key(SOURCE, MIXUP)
-    store_results(tmp_path, LESSON, key, kept)
-    assert load_results(tmp_path, LESSON, key) == kept
-    changed = answer(cut_mix="def cut_mix(): pass")
-    assert load_results(tmp_path, LESSON, find_key(changed, MIXUP)) is None
+    results = check(answer(triple=None))
+    kept, key = list(results.values()), find_key(SOURCE, LESSON)
+    store_results(tmp_path, NAME, key, kept)
+    assert load_results(tmp_path, NAME, key) == kept
+    changed = answer(triple="def triple(x): pass")
+    assert load_results(tmp_path, NAME, find_key(changed, LESSON)) is None
     table = make_progress_table(LESSONS, tmp_path)
     cells = dict(zip(table.columns[0].cells, table.columns[2].cells, strict=True))
-    assert list(cells) == [LESSON, "all"]  # lessons that were not checked yet are not listed
-    reached = MIXUP.points - results["cut_mix"].out_of
-    assert 0 < reached < MIXUP.points
-    assert cells[LESSON] == f"{reached} of {MIXUP.points}"
-    assert cells["all"] == f"{reached} of {sum(lesson.points for lesson in LESSONS)}"
-    (tmp_path / f"{LESSON}.json").write_text("{")
-    assert load_results(tmp_path, LESSON) is None
+    assert list(cells) == [NAME, "all"]  # lessons that were not checked yet are not listed
+    assert cells[NAME] == "4 of 6"
+    assert cells["all"] == "4 of 12"
+    (tmp_path / f"{NAME}.json").write_text("{")
+    assert load_results(tmp_path, NAME) is None
 
 
+IN_LESSON_CODE = Exercise(
+    "mix_each", 1, "from lesson_code.mixup import checks\nchecks.check_mix_each(mix_each)"
+)
 FAKES = {
-    "another checks": "import types\nchecks = types.SimpleNamespace(check_mix_each=print)",
-    "another check": "checks.check_mix_each = lambda answer: None",
-    "a check in the package": "import lesson_code.mixup.checks as m\nm.check_mix_each = print",
+    "another checking": "import types\nchecking = types.SimpleNamespace(require=print)",
+    "another require": "checking.require = lambda *arguments: None",
+    "a check of a lesson": "import lesson_code.mixup.checks as m\nm.check_mix_each = print",
     "a failure without a word": (
         "from course_utils.checking import CheckFailed\n"
-        "def mix_each(*arguments):\n    raise CheckFailed"
+        "def double(x):\n    raise CheckFailed\nmix_each = double"
     ),
 }
 
 
 @pytest.mark.parametrize("fake", FAKES.values(), ids=FAKES)
 def test_the_easy_ways_to_fool_a_check_fail(fake):
-    notebook = answer(mix_each=f"mix_each = 1\n{fake}")
-    [result] = check_notebook(notebook, take("mix_each"), LIMITS)
-    assert result.points == 0
-    assert result.message
+    """A check that stands in its cell, and one of `lesson_code`."""
+    notebook = answer(double=f"double = abs\n{fake}")
+    mix_each, _ = make_answer("mix_each", "mix_each = 1\n    pass")
+    mix_each.source = f"mix_each = 1\n{fake}"
+    notebook.cells.append(mix_each)
+    lesson = replace(LESSON, exercises=(LESSON.exercises[0], IN_LESSON_CODE))
+    for result in check_notebook(notebook, lesson, LIMITS):
+        assert result.points == 0
+        assert result.message
 
 
 def test_exit_in_one_answer_costs_no_other():
-    good = find_cell(SOURCE, "mix_each").source
-    late = find_cell(SOURCE, "cut_mix").source
-    results = check(
-        answer(mix_each=f"{good}\nexit()", cut_mix=f"import time\ntime.sleep(1)\n{late}")
-    )
-    assert results["cut_mix"].message == results["train_and_validate"].message == ""
+    late = f"import time\ntime.sleep(1)\n{GOOD['triple']}"
+    results = check(answer(double=f"{GOOD['double']}\nexit()", triple=late))
+    assert results["triple"].message == results["halve"].message == ""
 
 
 def test_a_trial_below_a_right_function_costs_nothing():
-    good = find_cell(SOURCE, "mix_each").source
-    results = check(answer(mix_each=f"{good}\nmix_each(images, targets)", cut_mix="images"))
-    assert results["mix_each"].message == ""
-    assert results["cut_mix"].message.startswith("images is not defined")
+    results = check(answer(double=f"{GOOD['double']}\ndouble(images)", triple="images"))
+    assert results["double"].message == ""
+    assert results["triple"].message.startswith("images is not defined")
 
 
 def test_two_cells_of_one_answer_are_said():
     notebook = answer()
-    notebook.cells.append(copy.deepcopy(find_cell(SOURCE, "mix_each")))
+    notebook.cells.append(copy.deepcopy(find_cell(SOURCE, "double")))
     results = check(notebook)
-    assert results["mix_each"].message.startswith("There are two cells of this answer")
-    assert results["cut_mix"].message == ""
+    assert results["double"].message.startswith("There are two cells of this answer")
+    assert results["triple"].message == ""
 
 
 @pytest.mark.parametrize(
@@ -180,7 +209,7 @@ def test_two_cells_of_one_answer_are_said():
     ],
 )
 def test_what_is_no_notebook_is_one_sentence(text, tmp_path):
-    path = tmp_path / f"{LESSON}.ipynb"
+    path = tmp_path / f"{NAME}.ipynb"
     path.write_text(text)
     with pytest.raises(CourseError, match=r"is not a notebook .*: save it again") as found:
         read_submission(path)
@@ -188,10 +217,10 @@ def test_what_is_no_notebook_is_one_sentence(text, tmp_path):
 
 
 def test_what_limits_had_a_part_in_is_not_kept(tmp_path):
-    slow = [Result("mix_each", 0, 1, "It ran longer than 3 s: is there a loop without end?")]
-    store_results(tmp_path, LESSON, "key", slow)
-    assert load_results(tmp_path, LESSON, "key") is None
-    assert load_results(tmp_path, LESSON) == slow  # the table shows it all the same
+    slow = [Result("double", 0, 1, "It ran longer than 3 s: is there a loop without end?")]
+    store_results(tmp_path, NAME, "key", slow)
+    assert load_results(tmp_path, NAME, "key") is None
+    assert load_results(tmp_path, NAME) == slow  # the table shows it all the same
 
 
 def test_a_cell_that_passes_once_and_never_again_harms_no_other(tmp_path):
@@ -232,16 +261,15 @@ def test_escape_sequences_of_an_answer_do_not_reach_the_terminal(tmp_path):
     assert problem.isprintable()
 
 
-@pytest.mark.parametrize("words", ["05", "mixup", "05_mixup", "5"])
+@pytest.mark.parametrize("words", ["05", "sums", "05_sums", "5"])
 def test_a_lesson_to_check_is_found_by_number_and_name(words):
-    assert find_notebook(words, LESSONS).name == "05_mixup.ipynb"
+    assert find_notebook(words, LESSONS).name == "05_sums.ipynb"
 
 
-@pytest.mark.parametrize("word", ["", "77", "01"])
+@pytest.mark.parametrize("word", ["", "77", "05"])
 def test_a_lesson_without_exercises_is_no_lesson_to_check(word):
-    others = [lesson for lesson in LESSONS if not lesson.name.startswith("01")]
-    with pytest.raises(CourseError, match=rf"no lesson '{word}' with exercises: choose from 00_"):
-        find_notebook(word, others)
+    with pytest.raises(CourseError, match=rf"no lesson '{word}' with exercises: choose from 01_"):
+        find_notebook(word, [LESSON])
 
 
 @pytest.mark.parametrize(
@@ -249,8 +277,8 @@ def test_a_lesson_without_exercises_is_no_lesson_to_check(word):
     [{"imports": None}, {"name": 5}, {"exercises": [{}]}, {"exercises": None}, {"cell_ids": 5}],
 )
 def test_a_damaged_manifest_is_one_sentence(change, tmp_path):
-    manifest = json.loads(format_manifest([MIXUP]))
-    assert find_exercises(write_manifest(tmp_path, manifest)) == [MIXUP]
+    manifest = json.loads(format_manifest([LESSON]))
+    assert find_exercises(write_manifest(tmp_path, manifest)) == [LESSON]
     manifest["lessons"][0] |= change
     with pytest.raises(CourseError, match=r"is damaged .*: take it from the release again"):
         find_exercises(write_manifest(tmp_path, manifest))
@@ -263,13 +291,13 @@ def write_manifest(folder, manifest):
 
 @pytest.mark.parametrize("metadata", [None, "a word", {"solution": True}, {"grade_id": 5}])
 def test_a_lesson_whose_exercises_are_damaged_is_named(metadata, tmp_path):
-    notebook = answer()
-    cell = find_cell(notebook, "check_cut_mix")
+    path = write_course(tmp_path / "notebooks")[1].path
+    notebook = nbformat.read(path, as_version=4)
+    cell = find_cell(notebook, "check_triple")
     if metadata is None:
         notebook.cells.remove(cell)
     else:
         cell.metadata["nbgrader"] = nbformat.from_dict(metadata)
-    (tmp_path / "notebooks").mkdir()
-    nbformat.write(notebook, tmp_path / "notebooks" / f"{LESSON}.ipynb")
-    with pytest.raises(CourseError, match=r"05_mixup.ipynb: its exercises are damaged .* git"):
+    nbformat.write(notebook, path)
+    with pytest.raises(CourseError, match=r"01_numbers.ipynb: its exercises are damaged .* git"):
         find_exercises(tmp_path)

@@ -14,9 +14,9 @@ from course_tools.grade.grades import write_feedback, write_grades, write_totals
 from course_tools.grade.limits import MachineFailure
 from course_tools.grade.submissions import find_submissions
 from course_tools.grade.supervise import Supervisor
-from course_tools.run.lessons import find_lessons
 from course_utils.errors import CourseError
-from tests.tools.grade.conftest import GOOD, IMPORT, LESSON, STUBS, hand_in, make_notebook
+from tests.tools.grade.conftest import LESSON, STUBS, hand_in, make_notebook
+from tests.tools.toy_lessons import GOOD, IMPORT, write_course
 
 LIMITS = Limits(time_s=20, memory_gib=3)
 
@@ -105,9 +105,8 @@ def test_a_damaged_copy_costs_nothing(submitted, grade):
     assert [(entry.points, entry.problem) for entry in grade()] == [(3, "")]
 
 
-def test_lessons_without_exercises_are_passed_over(submitted, grade):
-    start = find_lessons()[0]
-    assert start.name == "00_start_here"
+def test_lessons_without_exercises_are_passed_over(submitted, grade, tmp_path):
+    start = write_course(tmp_path / "notebooks")[0]
     for name in ("ann/00_start_here", "ann/.venv/x", "ben/00_start_here (1)"):
         path = submitted / f"{name}.ipynb"
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -3,8 +3,7 @@
 import nbformat
 import pytest
 
-from course_tools.publish.figures import describe_figures, has_figure
-from course_tools.run.lessons import find_lessons
+from course_tools.publish.figures import describe_figures
 
 
 def describe(source, *below):
@@ -39,15 +38,3 @@ def describe(source, *below):
 )
 def test_an_alternative_text_is_the_title_or_the_sentence_below(source, below, alt):
     assert describe(source, below) == alt
-
-
-@pytest.mark.parametrize("lesson", find_lessons(), ids=lambda lesson: lesson.name)
-def test_every_figure_of_a_lesson_is_described_and_every_note_is_folded(lesson):
-    notebook = lesson.read()
-    describe_figures(notebook)
-    for cell in filter(has_figure, notebook.cells):
-        assert 8 <= len(cell.metadata["mystnb"]["image"]["alt"]) <= 250
-    for cell in notebook.cells:
-        if cell.metadata.get("slideshow", {}).get("slide_type") == "notes":
-            assert cell.source.startswith("<details><summary>For the teacher</summary>\n\n")
-            assert cell.source.endswith("</details>")

@@ -1,6 +1,5 @@
 import dataclasses
 import json
-import re
 
 import pytest
 
@@ -13,9 +12,8 @@ from course_tools.publish.readme import (
     read_result_sets,
     read_studies,
 )
-from course_tools.run.lessons import find_lessons
 from course_utils.errors import CourseError
-from course_utils.results import RESULTS, STUDIES, read_file
+from course_utils.results import STUDIES
 from tests.tools.run.test_save_results import collect, make_lesson
 
 
@@ -42,12 +40,6 @@ def rows(lesson, headline, *sets, studies=None):
     shown = [dataclasses.replace(lesson, headline=[headline])]
     table = format_headlines(shown, sets, studies or {})
     return [line for line in table.splitlines() if "01_a" in line and line.startswith("|")]
-
-
-def test_every_lesson_has_a_headline():
-    shown = {lesson.name: lesson.headline for lesson in find_lessons()}
-    techniques = [name for name in shown if name[:2] not in ("00", "90")]
-    assert [name for name in techniques if not 1 <= len(shown[name]) <= 2] == []
 
 
 def test_an_arm_is_compared_with_the_first_one(lesson, results):
@@ -254,18 +246,6 @@ def test_a_claim_that_is_newer_than_the_results_is_not_measured_yet(tmp_path, le
         rows(lesson, {"claim": "it is"}, results)
 
 
-def effect_rows():
-    """The headlines with their rows in the README, except those of claims of identity."""
-    lessons, sets = find_lessons(), read_result_sets(RESULTS)
-    kinds = {c["text"]: c["kind"] for r in sets for x in r["lessons"] for c in x["claims"]}
-    studies = read_studies(lessons)
-    for lesson in lessons:
-        for headline in lesson.headline:
-            if kinds.get(headline.get("claim")) != "identity":
-                shown = dataclasses.replace(lesson, headline=[headline])
-                yield headline, format_headlines([shown], sets, studies).splitlines()[-1]
-
-
 def test_findings_are_the_first_decided_headlines(tmp_path, lesson, results):
     store(tmp_path, results, {})
     undecided = {"claim": results["lessons"][0]["claims"][0]["text"], "label": "it holds"}
@@ -274,41 +254,3 @@ def test_findings_are_the_first_decided_headlines(tmp_path, lesson, results):
     assert format_findings([shown], tmp_path) == (
         "- 01 · mixup against baseline (short): **helps**, +1.00 points (+1.00 to +1.00)"
     )
-
-
-def test_rows_of_effects_say_over_how_many_seeds():
-    silent = [row for _, row in effect_rows() if not re.search(r"\d+ (seeds|equal settings)", row)]
-    assert silent == []
-
-
-@pytest.mark.parametrize(
-    ("lesson", "words"),
-    [
-        ("12", "pretrained start"),  # which brings nearly all of it
-        ("13", "new BatchNorm statistics for both"),  # which alone bring most of the rest
-        ("14", r"trainings of \d+ steps"),
-        ("15", "planted spikes"),
-        ("16", "fresh seeds"),  # not those that were in the tuning
-    ],
-)
-def test_the_readme_says_what_would_mislead_without_it(lesson, words):
-    shown = [x for x in find_lessons() if x.name.startswith(lesson)]
-    assert any(re.search(words, h.get("label", "")) for h in shown[0].headline)
-
-
-@pytest.mark.parametrize("lesson", ["11", "18"])
-def test_a_conclusive_result_is_not_left_out_for_an_inconclusive_one(lesson):
-    words = r"(helps|hurts|equivalent|holds( \(.*\))?|not measured yet)$"
-    (shown,) = (x for x in find_lessons() if x.name.startswith(lesson))
-    row = next(row for h, row in effect_rows() if h == shown.headline[0])
-    assert re.search(words, row.removesuffix(" |"))
-
-
-def test_the_optimizers_of_the_readme_are_judged_at_seeds_that_no_trial_has_seen():
-    (shown,) = (x for x in find_lessons() if x.name.startswith("16"))
-    stored = read_file(STUDIES / "optimizers/study.json")["rows"]
-    tried = {row["seed"] for row in stored if row["kind"] == "trial"}
-    for side in ("arm", "baseline"):
-        assert shown.headline[0]["study"] == "optimizers/study"
-        assert shown.headline[0][side]["kind"] == "fresh"
-    assert not tried & {row["seed"] for row in stored if row["kind"] == "fresh"}

@@ -1,28 +1,17 @@
 """The README's figure: what it reads, what it says, where its labels stand, and damaged results."""
 
 import json
-import math
 from itertools import combinations
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from course_tools.publish.fair_race import (
-    OURS,
-    RECORD,
-    fastest_seconds,
-    format_race,
-    list_curves,
-    say_seconds,
-)
 from course_tools.publish.label_places import list_label_boxes, place_labels
 from course_tools.publish.readme_figure import FILES, format_figure, plot_series, read_series
-from course_tools.run.lessons import find_lessons
 from course_utils import plots
 from course_utils.errors import CourseError
-from course_utils.files import ROOT
-from course_utils.results import STUDIES, median_seconds_to, read_file, seconds_to
+from course_utils.results import median_seconds_to
 
 ABOUT = {"command": "measure", "hardware": {"cpu": "a processor", "cores": 2}, "commit": "abc"}
 RIVALS = {"scratch_short": 3, "scratch_long": 18, "speedrun": 10, "seminar": 5}  # epochs
@@ -98,37 +87,6 @@ def test_no_training_reaches_nothing_and_is_refused():
         median_seconds_to(0.5, [])
 
 
-def draw_race_of_lesson_12():
-    """What the cells of lesson 12 that read and draw the stored race leave behind."""
-    (lesson,) = (lesson for lesson in find_lessons() if lesson.name.startswith("12_"))
-    cells = {cell.id: cell.source for cell in lesson.read().cells}
-    known = {"plots": plots, "plt": plt, "np": np, "math": math, "STUDIES": STUDIES}
-    known |= {"read_file": read_file, "median_seconds_to": median_seconds_to}
-    exec(cells["read-race"], known)
-    exec(cells["race-figure"].replace("plt.show()", "plt.close(figure)"), known)
-    return known
-
-
-def test_figure_sentence_and_lesson_12_mean_the_same_by_reached():
-    race = read_file(ROOT / FILES[1])
-    goals, sentence = sorted(race["goals"])[-3:], format_race(race)
-    title, lesson_title = format_figure(), draw_race_of_lesson_12()["title"]
-    for goal in goals:
-        mine, theirs = (say_seconds(fastest_seconds(race, r, goal)) for r in (OURS, RECORD))
-        assert f"{100 * goal:.0f} %: {mine} and {theirs}" in sentence
-        assert f"{goal:.0%}: {mine}, {theirs}" in lesson_title
-        reached = "not reached" if mine == "not reached" else f"in {mine}"
-        assert f"{100 * goal:.0f} % {reached}" in title
-    assert title.count("not reached") == sentence.split("Medians")[0].count("not reached")
-
-
-def test_the_stored_race_has_a_goal_that_one_seed_reaches_and_the_median_does_not():
-    """So the test above compares what differed once."""
-    race = read_file(ROOT / FILES[1])
-    seconds = [seconds_to(0.9, curve) for curve in list_curves(race, RECORD)]
-    assert min(seconds) < median_seconds_to(0.9, list_curves(race, RECORD)) == np.inf
-
-
 def draw(series, goals="goals"):
     plt.switch_backend("agg")
     plots.use_style()
@@ -140,14 +98,8 @@ def draw(series, goals="goals"):
     return boxes, frame, np.concatenate(lines)
 
 
-@pytest.mark.parametrize("which", ["stored", "made up", "one point", "side by side"])
-def test_labels_of_the_figure_cover_neither_each_other_nor_a_dot(results, which):
-    series, goals, _ = read_series(ROOT if which == "stored" else results)
-    if which == "one point":  # all recipes end at the same place
-        series = [one._replace(curves=[[[60.0, 0.8]]]) for one in series]
-    if which == "side by side":
-        curves = ([[s * (10 + n), 0.5 + 0.1 * s] for s in (1, 2, 3)] for n in range(len(series)))
-        series = [one._replace(curves=[c]) for one, c in zip(series, curves, strict=True)]
+def check_labels(series, goals):
+    """Labels lie inside of the frame, and cover neither each other nor a dot."""
     boxes, frame, dots = draw(series, goals)
     assert len(boxes) == len(series)
     assert not [pair for pair in combinations(boxes, 2) if pair[0].overlaps(pair[1])]
@@ -155,6 +107,17 @@ def test_labels_of_the_figure_cover_neither_each_other_nor_a_dot(results, which)
         assert (frame.min <= box.min).all()
         assert (box.max <= frame.max).all()
         assert not ((dots > box.min) & (dots < box.max)).all(axis=1).any()
+
+
+@pytest.mark.parametrize("which", ["made up", "one point", "side by side"])
+def test_labels_of_the_figure_cover_neither_each_other_nor_a_dot(results, which):
+    series, goals, _ = read_series(results)
+    if which == "one point":  # all recipes end at the same place
+        series = [one._replace(curves=[[[60.0, 0.8]]]) for one in series]
+    if which == "side by side":
+        curves = ([[s * (10 + n), 0.5 + 0.1 * s] for s in (1, 2, 3)] for n in range(len(series)))
+        series = [one._replace(curves=[c]) for one, c in zip(series, curves, strict=True)]
+    check_labels(series, goals)
 
 
 def test_a_label_without_room_is_said():

@@ -12,7 +12,6 @@ import sys
 import time
 from dataclasses import FrozenInstanceError
 
-import nbformat
 import numpy as np
 import pytest
 import torch
@@ -185,14 +184,6 @@ def test_what_is_no_recipe_is_refused_in_one_line(
     with pytest.raises(CourseError, match=sentence) as found:
         train(hand_in(source), config, decode_data(path, describe_data(data)))
     assert "\n" not in str(found.value)
-
-
-def test_the_recipe_of_lesson_91_takes_part(hand_in, config, data):
-    """Its cell is a file as it stands."""
-    notebook = nbformat.read(ROOT / "notebooks" / "91_project.ipynb", as_version=4)
-    (cell,) = [cell for cell in notebook.cells if cell.id == "recipe"]
-    model = train(hand_in(cell.source), config, data, Budget(600, steps=2))
-    assert classify(model, data, data.val.images).shape == (40,)
 
 
 def test_a_file_may_have_the_name_of_a_library(hand_in, config):

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from course_tools.run.lessons import find_lessons
 from course_tools.run.plan import Plan
 from course_utils.config import PROFILES, load_config
+from tests.tools.toy_lessons import write_course
 
 
 def make_plan(config):
@@ -27,8 +27,8 @@ def test_a_run_on_other_data_is_told_apart(dataset):
     assert plan.folder.name.startswith("quick-")
 
 
-def test_the_data_set_is_part_of_the_key():
+def test_the_data_set_is_part_of_the_key(tmp_path):
     plan = make_plan(load_config("quick"))
     other = replace(plan, config=plan.config.replace(dataset="shapes"))
-    lesson = find_lessons()[0]
+    lesson = write_course(tmp_path)[0]
     assert plan.key(lesson) != other.key(lesson)
