@@ -40,9 +40,11 @@ THAW = (SAVE, "", "return", "model =", "(**settings))", "(**settings))\n    "
         "model.base_model.model.fc.requires_grad_(True)\n    return model")  # fmt: skip
 ADAPT = 'get_peft_model(model, LoraConfig(**settings, modules_to_save=["fc"]))'
 
+INTERVALS_OF_SEEDS = [(SEEDS, f"range({n})", *fault) for n in (3, 4, 5) for fault in INTERVALS]
+
 WRONG = {
     "lora_experiment": [
-        *((SEEDS, f"range({n})", *fault) for n in (3, 4, 5) for fault in INTERVALS),
+        *INTERVALS_OF_SEEDS,
         ("gap.verdict()", '"equivalent" if gap.low < 0 < gap.high else gap.verdict()',
          "equivalent needs the whole interval within ±1 point"),
         ("gap.verdict()", "gap.verdict(margin=0)", "an interval within ±1 point is equivalent"),

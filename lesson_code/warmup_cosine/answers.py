@@ -16,6 +16,17 @@ PLANNED = (
     "yield in all epochs?"
 )
 
+PLANNED_OTHERWISE = [
+    (TOTAL, total, PLANNED.format(steps))
+    for total, steps in (
+        (ALL_IMAGES, 55),
+        ("len(loader)", 10),
+        ("epochs * len(dataset)", 435),
+        ("len(dataset)", 87),
+        ("epochs", 5),
+    )
+]
+
 WRONG = {
     "measure_schedules": plant_experiments("measure_schedules"),
     "flat_cosine": [
@@ -81,9 +92,7 @@ WRONG = {
         ("return ", "", "Return a scheduler"),
     ],
     "train_with_schedule": [
-        *[(TOTAL, total, PLANNED.format(steps)) for total, steps in (
-            (ALL_IMAGES, 55), ("len(loader)", 10), ("epochs * len(dataset)", 435),
-            ("len(dataset)", 87), ("epochs", 5))],
+        *PLANNED_OTHERWISE,
         (TOTAL, ALL_IMAGES, WARMUP, f"{TOTAL} // 10", PLANNED.format(55)),
         (STEP, "        schedule.step()", "changes only once an epoch"),
         (STEP, f"{STEP}\n        schedule.step()", "The schedule is stepped once more after each "

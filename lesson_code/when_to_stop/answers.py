@@ -24,6 +24,12 @@ FOUR = (
     ("return found", "return found[fold_of.argsort(stable=True)]"),
 )  # fmt: skip
 
+SOME_OF_FOUR = [
+    (*chain(*some), f"{word} of the four faults are left.")
+    for count, word in ((2, "Two"), (3, "Three"), (4, "All"))
+    for some in combinations(FOUR, count)
+]
+
 WRONG = {
     "measure_epochs": plant_experiments("measure_epochs"),
     "find_weights": [
@@ -95,9 +101,7 @@ WRONG = {
          "Each example's probabilities must sum to 1: take the softmax over the classes."),
         ("[~inside].std(dim=0)", "[~inside].std(dim=0, correction=0)",
          "Take the standard deviation that `std(dim=0)` gives: it divides by n - 1."),
-        *((*chain(*some), f"{word} of the four faults are left.")
-          for count, word in ((2, "Two"), (3, "Three"), (4, "All"))
-          for some in combinations(FOUR, count)),
+        *SOME_OF_FOUR,
         ("(inputs - mean)", "inputs", "not the probabilities"),
         ("def predict", "@torch.no_grad()\ndef predict", "needs gradients"),
         ("model.eval()", "model.eval()\n        inputs.zero_()", "must stay as they were"),

@@ -175,13 +175,12 @@ def course(monkeypatch, capsys, school):
         return run_lessons(*arguments, execute=school.execute)
 
     monkeypatch.setattr(runner, "run_lessons", run_school)
-    monkeypatch.setattr(cli, "find_lessons", lambda: school.lessons)
+    for module in (cli, teaching):
+        monkeypatch.setattr(module, "find_lessons", lambda: school.lessons)
 
     def run(*arguments):
         if arguments[0] in ("run", "report"):
             arguments = (*arguments, "--build", str(school.build))
-        if arguments[0] == "sync":
-            monkeypatch.setattr(teaching, "find_lessons", lambda: school.lessons)
         monkeypatch.setattr(sys, "argv", ["course", *arguments])
         try:
             cli.main()
