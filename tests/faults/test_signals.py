@@ -81,7 +81,7 @@ with ending_on_interrupt(Console(), "course: interrupted; all is well"):
 def test_a_signal_leaves_no_process_and_no_folder(tmp_path, temporary, number):
     begun = tmp_path / "begun"
     with begin(WORK.format(begun=str(begun))) as process:
-        wait_for(lambda: begun.exists() and begun.read_text())
+        wait_for(lambda: begun.exists() and begun.read_text(), process)
         children = [int(word) for word in begun.read_text().split()]
         process.send_signal(number)
         _, error = process.communicate(timeout=START_LIMIT_S)
@@ -101,7 +101,7 @@ def test_a_signal_while_the_command_imports_is_one_sentence(tmp_path, number):
     )
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     with begin("from course_tools.cli.start import main; main()", PYTHONPATH=path) as process:
-        wait_for(begun.exists)
+        wait_for(begun.exists, process)
         process.send_signal(number)
         _, error = process.communicate(timeout=START_LIMIT_S)
     assert (process.returncode, error.strip()) == (128 + number, "course: interrupted")
@@ -114,14 +114,14 @@ def test_a_signal_while_a_lesson_runs_leaves_nothing(school, tmp_path, temporary
     script = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from course_tools import cli\n"
+        "from course_tools.cli import main as cli\n"
         "from tests.tools.conftest import find_lessons\n"
         f"cli.find_lessons = lambda: find_lessons(Path({str(school.notebooks)!r}))\n"
         f"sys.argv = ['course', 'run', '--profile', 'smoke', '--build', {str(school.build)!r}]\n"
         "cli.main()\n"
     )
     with begin(script) as process:
-        wait_for((school.build / "smoke" / ".01_one.ipynb").exists)
+        wait_for((school.build / "smoke" / ".01_one.ipynb").exists, process)
         kernels = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(number)
         _, error = process.communicate(timeout=START_LIMIT_S)

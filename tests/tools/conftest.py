@@ -36,7 +36,7 @@ ABOUT = {"question": "?", "technique": "t", "seam": "s", "minutes": 1, "budget_s
 def interrupt(script: str, begun: Path) -> tuple[int, str]:
     """Run Python code, interrupt it when ``begun`` exists: its exit code and its stderr."""
     with begin(script) as process:
-        wait_for(begun.exists)
+        wait_for(begun.exists, process)
         time.sleep(1)
         process.send_signal(signal.SIGINT)
         _, error = process.communicate(timeout=START_LIMIT_S)
@@ -57,11 +57,12 @@ def begin(script: str, **variables: str) -> Iterator[subprocess.Popen]:
             process.kill()
 
 
-def wait_for(condition: Callable[[], object]) -> None:
-    """Wait until a condition holds."""
+def wait_for(condition: Callable[[], object], process: subprocess.Popen | None = None) -> None:
+    """Wait until a condition holds, at most until the process that brings it about has ended."""
     deadline = time.monotonic() + START_LIMIT_S
     while not condition():
         assert time.monotonic() < deadline
+        assert process is None or process.poll() is None, process.communicate()[1]
         time.sleep(0.1)
 
 

@@ -345,7 +345,7 @@ def test_a_race_that_is_killed_leaves_no_training(hand_in, tmp_path):
     words = ["course", "race", str(endless), *EASY, "--output", str(tmp_path / "leaderboard.json")]
     script = f"import sys; sys.argv = {words!r}\nfrom course_tools.cli.start import main\nmain()"
     with begin(script, TMPDIR=str(tmp_path)) as process:
-        wait_for(lambda: begun.exists() and begun.read_text())
+        wait_for(lambda: begun.exists() and begun.read_text(), process)
         number = int(begun.read_text())
         process.send_signal(signal.SIGKILL)
         process.wait()
