@@ -104,7 +104,7 @@ def test_an_error_leaves_all_as_it_was(tmp_path):
 
 
 def test_what_a_killed_command_left_goes_after_a_day(tmp_path):
-    """Case g16. A folder ``old`` in it may be the only copy of an owner's files: it stays."""
+    """A folder ``old`` in it may be the only copy of an owner's files: it stays."""
     long_ago = time.time() - 2 * LEFTOVER_AGE_S
     for name in (".shelf-old/old", ".shelf-new/new", ".shelf-running/new"):
         (tmp_path / name).mkdir(parents=True)

@@ -88,6 +88,13 @@ def test_report_is_self_contained(page):
     assert not re.findall(r"""(?:src|href)=["'](?!#|data:)|url\((?!#)|https?://|@import""", text)
 
 
+def test_every_link_leads_to_a_part_of_the_page(page):
+    text = page.read_text()
+    links = re.findall(r'<a href="#([^"]+)"', text)
+    assert links == ["01_a"]  # a lesson without claims and trainings has no part
+    assert set(links) <= set(re.findall(r'id="([^"]+)"', text))
+
+
 def test_a_comparison_that_stopped_in_the_middle_is_drawn_from_its_full_seeds(tmp_path):
     course = make_course()
     runs = course["lessons"][0]["runs"]
