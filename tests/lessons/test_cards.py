@@ -21,7 +21,6 @@ from tests.lessons.cards import (  # noqa: E402
     alone,
     check_card,
     check_faults_are_noticed,
-    enrich_networks,
     execute,
     find_faults,
     has_cards,
@@ -30,6 +29,7 @@ from tests.lessons.cards import (  # noqa: E402
     run_as_file,
     write_toy_lesson,
 )
+from tests.lessons.conditions import CONDITIONS  # noqa: E402
 
 LESSONS = [lesson for lesson in find_lessons() if has_cards(lesson)]
 CARDS = list_cards(LESSONS)
@@ -45,40 +45,55 @@ def test_the_check_of_a_card_can_fail(card, tmp_path):
     check_faults_are_noticed(card, load_technique(card.lesson), tmp_path)
 
 
-WITHOUT_NETWORK = {  # a loader; batches of one, too few for BatchNorm; its own network
-    "11_dali, card-pytorch",
-    "11_dali, card-lightning",
-    "12_putting_it_together, card-pytorch",
+OWN = "12_putting_it_together, card-pytorch"  # its own network, batches, autocast; it trains long
+ALL_BUT_OWN = [card for card in CARDS if str(card) != OWN]
+NOT_MET = {("11_dali, card-lightning", "BatchNorm and dropout"): "its batches have one example"}
+
+
+def run_under(card, condition, folder):
+    """Execute a card under one of `CONDITIONS`; the names that it defined."""
+    with CONDITIONS[condition](card.source) as source, alone(folder):
+        return execute(source)
+
+
+def list_conditions():
+    """All but the first need seconds for each card: they run with `make test-cards`."""
+    for place, condition in enumerate(CONDITIONS):
+        marks = [pytest.mark.cards] if place else []
+        for card in ALL_BUT_OWN:
+            if (str(card), condition) not in NOT_MET:
+                yield pytest.param(card, condition, marks=marks, id=f"{card}, {condition}")
+
+
+@pytest.mark.parametrize(("card", "condition"), list_conditions())
+def test_a_card_runs_in_an_ordinary_project(card, condition, tmp_path):
+    run_under(card, condition, tmp_path / "empty")
+
+
+def test_a_compiled_checkpoint_counts_each_batch_once(tmp_path):
+    [card] = [card for card in CARDS if str(card) == "10_gradient_checkpointing, card-pytorch"]
+    found = run_under(card, "compile", tmp_path / "empty")
+    assert found["layers"][0][1].num_batches_tracked == 1
+
+
+FRAGILE = {  # what the toy card does in place of its print, and does not bear
+    "BatchNorm and dropout": "net = torch.nn.Linear(48, 2)  # yours\nnet(images[:1].flatten(1))",
+    "autocast": "torch.nn.Linear(4, 4)(images).detach().numpy()",
+    "compile": "net = torch.nn.Linear(4, 4)\nassert net._compiled_call_impl is None",
+    "an odd last batch": """\
+batches = [(torch.ones(8, 1), torch.ones(8)), (torch.ones(8, 1), torch.ones(8))]
+sum(x for x, _ in batches)""",
 }
 
 
-@pytest.mark.parametrize("card", CARDS, ids=str)
-def test_a_card_runs_with_batchnorm_and_dropout(card, tmp_path):
-    source, networks = enrich_networks(card.source)
-    assert networks or str(card) in WITHOUT_NETWORK
-    if str(card) not in WITHOUT_NETWORK:
-        with alone(tmp_path / "empty"):
-            execute(source)
-
-
-COMPILED = {  # the line of a card that is to run its network, and the same compiled
-    "10_gradient_checkpointing, card-pytorch": ("Checkpointed(*layers)",) * 2,
-    "10_gradient_checkpointing, card-lightning": ("LitCheckpointed(vit)",) * 2,
-    "13_weight_averaging, card-pytorch": ("torch.nn.Sequential(*layers)",) * 2,
-    "13_weight_averaging, card-lightning": ("lit_net = LitNet()", "LitNet()"),
-}
-
-
-@pytest.mark.parametrize("name", COMPILED)
-def test_a_card_runs_compiled(name, tmp_path):
-    [card] = [card for card in CARDS if str(card) == name]
-    line, network = COMPILED[name]
-    compiled = line.replace(network, f"torch.compile({network}, backend='aot_eager')")
-    assert card.source.count(line) == 1
-    with alone(tmp_path / "empty"):
-        found = execute(card.source.replace(line, compiled))
-    if name == "10_gradient_checkpointing, card-pytorch":
-        assert found["layers"][0][1].num_batches_tracked == 1, "each batch counts once"
+@pytest.mark.parametrize("condition", FRAGILE)
+def test_a_card_that_does_not_bear_a_condition_fails(condition, tmp_path):
+    head = TOY_CODES["pytorch"].rpartition("\n")[0]
+    card = make_card(tmp_path, pytorch=f"{head}\n{FRAGILE[condition]}")
+    with alone(tmp_path / "plain"):
+        execute(card.source)
+    with pytest.raises(Exception):  # noqa: B017  # whatever PyTorch says
+        run_under(card, condition, tmp_path / "empty")
 
 
 @pytest.mark.cards
