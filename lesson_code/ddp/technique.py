@@ -41,8 +41,8 @@ def run_rank(rank, port, card, results):
     torch.manual_seed(rank)  # other weights on each rank: rank 0's count
     model, normalised = nn.Linear(6, 3), nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 3))
     options = {"epochs": 3, "global_batch": 16, "lr": 0.05, "seed": 4}
-    card["train"](normalised, make_images(), make_images(37), **options)
-    accuracy = card["train"](model, make_images(), make_images(37), **options)
+    card["train"](normalised, make_images(), make_images(37), "cpu", **options)
+    accuracy = card["train"](model, make_images(), make_images(37), "cpu", **options)
     statistics = normalised[0].running_mean.tolist()
     results.put((rank, accuracy, model.weight.tolist(), torch.initial_seed(), statistics))
     results.close()
@@ -79,7 +79,7 @@ def train_whole_batches():
         shards = [DistributedSampler(dataset, 2, rank, seed=4) for rank in range(2)]
         for shard in shards:
             shard.set_epoch(epoch)
-        loaders = [DataLoader(dataset, 8, sampler=shard) for shard in shards]
+        loaders = [DataLoader(dataset, 8, sampler=shard, drop_last=True) for shard in shards]
         for batches in zip(*loaders, strict=True):
             images, targets = (torch.cat(parts) for parts in zip(*batches, strict=True))
             optimizer.zero_grad()

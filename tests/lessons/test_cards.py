@@ -150,8 +150,8 @@ FORM = {
     "a source": ({"text": TOY_LIST.replace("https://", "")}, "Defaults have no link"),
     "a formula": ({"text": TOY_LIST.replace("none", "$x$")}, "the list has a formula"),
     "a long card": (
-        {"pytorch": TOY_CODES["pytorch"] + 26 * "\nx = 0"},
-        "lines of code, not 5 to 25",
+        {"pytorch": TOY_CODES["pytorch"] + 41 * "\nx = 0"},
+        "lines of code, not 5 to 40",
     ),
     "a short card": ({"pytorch": "import torch  # yours"}, "it has 1 lines of code, not 5"),
     "a long line": ({"pytorch": TOY_CODES["pytorch"] + "  #" + 100 * "x"}, "a line is longer"),
