@@ -52,6 +52,12 @@ def test_split_refuses_to_lose_a_class():
 # --- the loaders
 
 
+@pytest.mark.parametrize(("missing", "named"), [(10, r"(\d+, ){9}\d+:"), (11, r"(\d+, ){10}…:")])
+def test_a_message_names_ten_classes_at_most(missing, named):
+    with pytest.raises(CourseError, match=f"1 training images leave out {named}"):
+        split_stratified(np.arange(missing + 1), num_train=1, num_val=1)
+
+
 def test_train_and_validation_share_no_image(tiny_data):
     hashes = [
         {image.tobytes() for image in part.images} for part in (tiny_data.train, tiny_data.val)

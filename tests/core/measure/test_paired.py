@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from course_utils.measure.paired import PairedDifference, paired_difference
+from course_utils.measure.paired import MAX_SEEDS, PairedDifference, paired_difference
 
 
 def test_interval_is_the_paired_one():
@@ -82,6 +82,15 @@ def test_seeds_needed_is_the_first_number_that_decides(mean, std):
     needed = PairedDifference(mean, mean - half, mean + half, 3).seeds_needed()
     assert decides(needed)
     assert not decides(needed - 1)
+
+
+@pytest.mark.parametrize("n", [MAX_SEEDS - 1, MAX_SEEDS, MAX_SEEDS + 1, 2 * MAX_SEEDS])
+def test_seeds_needed_has_a_limit(n):
+    """A spread that ``n`` seeds just decide: above the limit, the limit is the answer."""
+    std = 0.005 * np.sqrt(n) / stats.t.ppf(0.975, n - 1) * (1 - 1e-6)
+    half = stats.t.ppf(0.975, 2) * std / np.sqrt(3)
+    needed = PairedDifference(0.005, 0.005 - half, 0.005 + half, 3).seeds_needed()
+    assert needed == min(n, MAX_SEEDS)
 
 
 @pytest.mark.parametrize(("a", "b"), [([1.0], [1.0, 2.0]), ([], [])])
