@@ -3,7 +3,7 @@
 Lightning lets a package register an accelerator, but it still knows devices by their names in three
 places of its connector: what ``"auto"`` chooses, the device of the strategy for one device (any
 accelerator that it does not know trains on the CPU), and the device of autocast (which is CUDA).
-`_Connector` answers there for the pretend device, as Lightning does for CUDA.
+`Connector` answers there for the pretend device, as Lightning does for CUDA.
 """
 
 import torch
@@ -16,7 +16,7 @@ from lightning.pytorch.trainer.connectors.accelerator_connector import _Accelera
 from tests.pretend.device import register_device
 from tests.pretend.module import NAME
 
-__all__ = ["PretendAccelerator", "register_accelerator"]
+__all__ = ["Connector", "PretendAccelerator", "register_accelerator"]
 
 
 class PretendAccelerator(Accelerator):
@@ -52,7 +52,9 @@ class PretendAccelerator(Accelerator):
         return NAME
 
 
-class _Connector(_AcceleratorConnector):
+class Connector(_AcceleratorConnector):
+    """Lightning's own, but for what it does not know about the pretend device."""
+
     @staticmethod
     def _choose_auto_accelerator() -> str:
         return NAME
@@ -75,4 +77,4 @@ def register_accelerator() -> None:
     register_device()
     if NAME not in AcceleratorRegistry:
         AcceleratorRegistry.register(NAME, PretendAccelerator, "a device to find mistakes with")
-        trainer._AcceleratorConnector = _Connector
+        trainer._AcceleratorConnector = Connector

@@ -17,15 +17,15 @@ LOWER_PRECISION = """
     _convolution conv1d conv2d conv3d conv_transpose1d conv_transpose2d.input convolution prelu
     conv_transpose3d.input addmm addmv addr matmul einsum mm mv linalg_vecdot linalg_multi_dot
     linear addbmm baddbmm bmm chain_matmul scaled_dot_product_attention
-""".split()
+"""
 FP32 = """
-    exp expm1 log log10 log2 log1p reciprocal rsqrt softplus layer_norm group_norm pow.Tensor_Scalar
-    pow.Tensor_Tensor pow.Scalar cosine_similarity nll_loss nll_loss2d kl_div l1_loss smooth_l1_loss
-    huber_loss mse_loss binary_cross_entropy_with_logits cdist logsumexp prod prod.dim_int
-    softmax.int log_softmax.int cumprod cumsum linalg_vector_norm sum sum.dim_IntList
-    norm.Scalar norm.ScalarOpt_dim
-""".split()
-WIDEST = "addcdiv addcmul atan2 bilinear dot index_put tensordot scatter_add cat stack".split()
+    exp expm1 log log10 log2 log1p reciprocal rsqrt softplus layer_norm native_layer_norm rms_norm
+    group_norm pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar cosine_similarity nll_loss nll_loss2d
+    kl_div l1_loss smooth_l1_loss huber_loss mse_loss binary_cross_entropy_with_logits cdist
+    logsumexp prod prod.dim_int softmax.int log_softmax.int cumprod cumsum linalg_vector_norm sum
+    sum.dim_IntList norm.Scalar norm.ScalarOpt_dim
+"""
+WIDEST = "addcdiv addcmul atan2 bilinear dot index_put tensordot scatter_add cat stack"
 
 
 def _find_lower(tensors: list[torch.Tensor]) -> torch.dtype:
@@ -44,7 +44,7 @@ def register_autocast(every: torch.library.Library, aten: torch.library.Library)
     """Register what autocast does, in a library of all operations and in one of PyTorch's."""
     every.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
     for names, find in ((LOWER_PRECISION, _find_lower), (FP32, _find_fp32), (WIDEST, _find_widest)):
-        for name in names:
+        for name in names.split():
             packet, _, overload = name.partition(".")
             op = getattr(getattr(torch.ops.aten, packet), overload or "default")
             aten.impl(name, functools.partial(_run_cast, find, op), "AutocastPrivateUse1")

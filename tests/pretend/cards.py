@@ -2,14 +2,15 @@
 
 A card takes the device in one of these ways, the first that fits:
 
-- It asks ``torch.cuda`` for its device: ``cuda`` becomes ``pretend`` wherever it is written, so that
-  it asks ``torch.pretend``, and ``nccl`` becomes ``gloo``, which sends the numbers from the CPU.
+- It asks ``torch.cuda`` for its device: ``cuda`` becomes ``pretend`` wherever it is written, so
+  that it asks ``torch.pretend``, and ``nccl`` becomes ``gloo``, which sends from the CPU.
 - It is given ``"cpu"`` in a line that ends with ``# yours``: there ``"cpu"`` becomes ``"pretend"``.
 - It has no device. Then what stands in for the reader's networks and data, the lines that end with
   ``# yours``, is made on the device. Data that come from a loader stay on the CPU, as every loader
   gives them. No other line is changed: where that is not enough, the card is to be mended.
 
-In a Lightning card the trainer finds the device by itself, see `tests.pretend.accelerator`.
+In a Lightning card the trainer finds the device by itself, see `tests.pretend.accelerator`. A loop
+of the reader's, ``for _ in range(100):  # yours``, is cut short.
 """
 
 import ast
@@ -42,7 +43,8 @@ class _MakeOnDevice(ast.NodeTransformer):
 
 
 def move_card(source: str, kind: str) -> str:
-    """The source of a card as it takes the pretend device; ``kind``: ``pytorch`` or ``lightning``."""
+    """The source of a ``pytorch`` or ``lightning`` card as it takes the pretend device."""
+    source = re.sub(r"for _ in range\(\d+\)(?=:  # yours)", "for _ in range(3)", source)
     if kind == "lightning" or "torch.cuda" in source:
         return source.replace("cuda", NAME).replace("nccl", "cpu:gloo,pretend:gloo")
     moved = re.sub(r'"cpu"(?=.*# yours)', f'"{NAME}"', source)

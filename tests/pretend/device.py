@@ -159,7 +159,9 @@ def _run(op, *args, **kwargs):
     ]
     args, kwargs = _map(lower, args), {name: _map(lower, one) for name, one in kwargs.items()}
     compute = functools.partial(_convolve, op) if about.is_convolution else op
-    results = draw_from_device(compute, args, kwargs) if about.is_random else compute(*args, **kwargs)
+    results = (
+        draw_from_device(compute, args, kwargs) if about.is_random else compute(*args, **kwargs)
+    )
     for tensor, host in given.values():
         if about.is_written and (tensor.shape, tensor.stride()) != (host.shape, host.stride()):
             tensor.data = _to_device(host)  # an operation in place has changed the shape
@@ -198,5 +200,3 @@ def register_device() -> None:
             library.impl(name, kernel, "PrivateUse1", allow_override=True)
     register_autocast(every, aten)
     replace_methods()
-    # Parameters stay the same objects when a module moves, as on CUDA.
-    torch.__future__.set_swap_module_params_on_conversion(True)

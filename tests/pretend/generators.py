@@ -44,9 +44,7 @@ def check_generator(generator: torch._C.Generator, expected: str) -> None:
     """Raise as CUDA does if the generator is of another type of device than ``expected``."""
     found = _OURS.get(generator._cdata, generator).device.type
     if found != expected:
-        raise RuntimeError(
-            f"Expected a '{expected}' device type for generator but found '{found}'"
-        )
+        raise RuntimeError(f"Expected a '{expected}' device type for generator but found '{found}'")
 
 
 def _check_first(function):

@@ -33,6 +33,7 @@ def make_backend_module() -> SimpleNamespace:
         get_amp_supported_dtype=lambda: [torch.float16, torch.bfloat16],
         get_rng_state=lambda device=None: generator.get_state(),
         init=do_nothing,
+        _initialized=True,
         is_available=lambda: True,
         is_bf16_supported=lambda including_emulation=True: True,
         is_initialized=lambda: True,

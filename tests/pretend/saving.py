@@ -1,4 +1,4 @@
-"""What PyTorch does with the memory of a tensor: copies, files, pinned memory.
+"""What PyTorch does with the memory of a tensor: moves, copies, files, pinned memory.
 
 A storage of the pretend device has no memory of its own, so methods that read it are replaced for
 tensors and storages of the device.
@@ -24,6 +24,26 @@ def _replace(owner: type, name: str, function) -> None:
         return (function if self.device.type == NAME else old)(self, *args, **kwargs)
 
     setattr(owner, name, method)
+
+
+def _apply(apply, self: torch.nn.Module, *args, **kwargs) -> torch.nn.Module:
+    """`torch.nn.Module._apply`, by which a module moves.
+
+    Parameters stay the same objects, as on CUDA. That is not possible while a graph still holds
+    them (after an error in a training), and then they become new ones.
+    """
+    try:
+        torch.__future__.set_swap_module_params_on_conversion(True)
+        return apply(self, *args, **kwargs)
+    except RuntimeError as error:
+        if "Couldn't swap" not in str(error):
+            raise
+        torch.__future__.set_swap_module_params_on_conversion(False)
+        torch.__future__.set_overwrite_module_params_on_conversion(True)
+        return apply(self, *args, **kwargs)
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+        torch.__future__.set_overwrite_module_params_on_conversion(False)
 
 
 def _deepcopy(self: torch.Tensor, memo: dict) -> torch.Tensor:
@@ -92,6 +112,8 @@ def replace_methods() -> None:
             self.untyped_storage().data_ptr() + self.storage_offset() * self.element_size()
         ),
     )
+    apply = torch.nn.Module._apply
+    torch.nn.Module._apply = lambda self, *args, **kwargs: _apply(apply, self, *args, **kwargs)
     torch.load = functools.partial(_load, torch.load)
     torch.serialization.add_safe_globals([_rebuild])
     torch.Tensor.pin_memory, torch.Tensor.is_pinned = _pin_memory, _is_pinned
