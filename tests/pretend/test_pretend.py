@@ -49,3 +49,11 @@ def test_all_passes_on_the_pretend_device(file, cases):
         for problem in (*case.iter("failure"), *case.iter("error"))
     ]
     assert not problems, "\n\n".join(problems)
+
+
+def test_this_process_has_no_such_device(cases):
+    import torch
+
+    with pytest.raises(RuntimeError, match="device type at start of device string: pretend"):
+        torch.device("pretend")
+    assert not hasattr(torch, "pretend")
