@@ -6,7 +6,7 @@ A card takes the device in one of these ways, the first that fits:
   that it asks ``torch.pretend``, and ``nccl`` becomes ``gloo``, which sends from the CPU.
 - It is given ``"cpu"`` in a line that ends with ``# yours``: there ``"cpu"`` becomes ``"pretend"``.
 - It has no device. Then what stands in for the reader's networks and data, the lines that end with
-  ``# yours``, is made on the device. Data that come from a loader stay on the CPU, as every loader
+  ``# yours``, is made on the device or moved there. Data that come from a loader stay on the CPU, as every loader
   gives them. No other line is changed: where that is not enough, the card is to be mended.
 
 In a Lightning card the trainer finds the device by itself, see `tests.pretend.accelerator`. A loop
@@ -15,19 +15,32 @@ of the reader's, ``for _ in range(100):  # yours``, is cut short.
 
 import ast
 import re
+from pathlib import Path
+
+import torch
 
 from tests.lessons.cards import alone, execute
 from tests.pretend.device import OPERATIONS
 from tests.pretend.module import NAME
 
-__all__ = ["move_card", "run_card"]
+__all__ = ["make_on_device", "move_card", "move_to_device", "run_card"]
 
 LOADERS = ("DataLoader", "TensorDataset")  # a line with one of these makes data for a loader
-HEADER = f"import torch as torch_of_the_test\n_on_device = torch_of_the_test.device({NAME!r})\n"
+HEADER = "from tests.pretend.cards import make_on_device, move_to_device\n"
+
+
+def make_on_device() -> torch.device:
+    """A context in which tensors are made on the device."""
+    return torch.device(NAME)
+
+
+def move_to_device(value: object) -> object:
+    """A network or a tensor on the device; all else as it is."""
+    return value.to(NAME) if isinstance(value, torch.nn.Module | torch.Tensor) else value
 
 
 class _MakeOnDevice(ast.NodeTransformer):
-    """Lets statements whose last line ends with ``# yours`` make their tensors on the device."""
+    """Lets statements whose last line ends with ``# yours`` make what they make on the device."""
 
     def __init__(self, source: str):
         self.source, self.lines = source, source.splitlines()
@@ -39,7 +52,10 @@ class _MakeOnDevice(ast.NodeTransformer):
         is_yours = "# yours" in self.lines[node.end_lineno - 1]
         if not is_yours or any(loader in text for loader in LOADERS):
             return node
-        return ast.With([ast.withitem(ast.Name("_on_device", ast.Load()))], [node])
+        node.value = ast.parse(f"move_to_device({ast.unparse(node.value)})", mode="eval").body
+        [context] = ast.parse("with make_on_device(): ...").body
+        context.body = [node]
+        return context
 
 
 def move_card(source: str, kind: str) -> str:
@@ -54,7 +70,7 @@ def move_card(source: str, kind: str) -> str:
     return HEADER + ast.unparse(ast.fix_missing_locations(tree))
 
 
-def run_card(source: str, kind: str, folder) -> int:
+def run_card(source: str, kind: str, folder: Path) -> int:
     """Execute a card on the device in an empty folder; how many operations the device did."""
     before = OPERATIONS.total()
     with alone(folder):

@@ -116,8 +116,8 @@ YOURS = "x = torch.ones(3)  # yours"
     [
         (ASKED, 'device = "pretend" if torch.pretend.is_available() else "cpu"'),
         ('validate(net, "cpu")  # yours: "cuda"', 'validate(net, "pretend")  # yours: "cuda"'),
-        (YOURS, "\nwith _on_device:\n    x = torch.ones(3)"),
-        (f"def f():\n    {YOURS}", "\n    with _on_device:\n        x = torch.ones(3)"),
+        (YOURS, "\nwith make_on_device():\n    x = move_to_device(torch.ones(3))"),
+        (f"def f():\n    {YOURS}", "\n    with make_on_device():\n        x = move_to_"),
         ("x = torch.ones(3)", "\nx = torch.ones(3)"),
         ("x = DataLoader(torch.ones(3))  # yours", "\nx = DataLoader(torch.ones(3))"),
         ("for _ in range(50):  # yours\n    f()", "\nfor _ in range(3):\n    f()"),
