@@ -4,10 +4,10 @@ A card takes the device in one of these ways, the first that fits:
 
 - It asks ``torch.cuda`` for its device: ``cuda`` becomes ``pretend`` wherever it is written, so
   that it asks ``torch.pretend``, and ``nccl`` becomes ``gloo``, which sends from the CPU.
-- It is given ``"cpu"`` in a line that ends with ``# yours``: there ``"cpu"`` becomes ``"pretend"``.
+- It is given ``"cpu"`` in a line that ends with ``# yours``: that becomes ``"pretend"``.
 - It has no device. Then what stands in for the reader's networks and data, the lines that end with
-  ``# yours``, is made on the device or moved there. Data that come from a loader stay on the CPU, as every loader
-  gives them. No other line is changed: where that is not enough, the card is to be mended.
+  ``# yours``, is made on the device or moved there. Data that come from a loader stay on the CPU,
+  as every loader gives them. No other line is changed: where that is not enough, mend the card.
 
 In a Lightning card the trainer finds the device by itself, see `tests.pretend.accelerator`. A loop
 of the reader's, ``for _ in range(100):  # yours``, is cut short.
