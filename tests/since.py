@@ -20,6 +20,14 @@ SUBJECTS = {
     "tests/browser/test_lab.py": ("course_tools/*", "course_utils/*"),
     "tests/combinations": ("course_utils/*", "lesson_code/*/technique.py"),
     "tests/lessons": ("course_utils/*",),
+    "tests/pretend": (
+        "course_utils/*",
+        "course_tools/measure/*",
+        "lesson_code/*/technique.py",
+        "notebooks/*",
+        "tests/combinations/*",
+        "tests/lessons/cards.py",
+    ),
     "lesson_code": ("course_utils/*", "tests/lessons/*", "tests/combinations/*"),
 }
 ALL = ("conftest.py", "pyproject.toml", "requirements.lock", "tests/*.py", "data/photos/*")

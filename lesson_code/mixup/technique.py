@@ -75,8 +75,9 @@ def check_pytorch_card(card):
 
     assert not card["net"].training
     x, y = card["val_set"].tensors
+    net = card["net"].cpu()
     with torch.no_grad():
-        assert torch.cat(card["right"]).equal(card["net"](x).argmax(dim=1) == y)
+        assert torch.cat(card["right"]).equal(net(x).argmax(dim=1) == y)
 
 
 def check_lightning_card(card):

@@ -35,8 +35,8 @@ def take_one(seams, slot, default):
     return next(iter(found.values()), default)
 
 
-def merge_trainer_options(seams):
-    merged = {"accelerator": "cpu", "callbacks": []}
+def merge_trainer_options(seams, accelerator):
+    merged = {"accelerator": accelerator, "callbacks": []}
     for name, options in collect(seams, "trainer").items():
         others = {key: value for key, value in options.items() if key != "callbacks"}
         twice = merged.keys() & others.keys()
@@ -59,13 +59,13 @@ class Record:
     are chained in this order.
     """
 
-    def __init__(self, config, data, seams):
+    def __init__(self, config, data, seams, accelerator="cpu"):
         unknown = {slot for seam in seams.values() for slot in seam} - HANDLED
         assert not unknown, f"Record does not pass {unknown} on to fit"
         self.data = data
         self.model_transforms = collect(seams, "model_transform")
         self.batch_transforms = collect(seams, "batch_transform")
-        self.trainer = merge_trainer_options(seams)
+        self.trainer = merge_trainer_options(seams, accelerator)
         self.loss = take_one(seams, "loss", F.cross_entropy)
         self.inner_make_loader = take_one(seams, "make_loader", ImageData.train_loader)
         self.inner_make_optimizer = take_one(seams, "make_optimizer", partial(SGD, lr=PEAK_LR))

@@ -28,6 +28,8 @@ MIXUP, LORA = "tests/lessons/test_exercises.py::test_a[05_mixup-x]", "lesson_cod
         ("lesson_code/mixup/technique.py", "tests/combinations/test_combinations.py::test_a", True),
         ("lesson_code/mixup/checks.py", "tests/combinations/test_combinations.py::test_a", False),
         ("notebooks/05_mixup.ipynb", "tests/browser/test_pages.py::test_a", True),
+        ("notebooks/05_mixup.ipynb", "tests/pretend/test_pretend.py::test_a", True),
+        ("course_tools/run/key.py", "tests/pretend/test_pretend.py::test_a", False),
         ("notebooks/05_mixup.ipynb", "tests/browser/test_lab.py::test_a", False),
         ("requirements.lock", LORA, True),
         ("conftest.py", MIXUP, True),
