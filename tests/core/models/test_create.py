@@ -21,6 +21,12 @@ def test_unknown_model(name):
         create_model(name, num_classes=10)
 
 
+@pytest.mark.parametrize(("name", "near"), [("resnetx", "resnet"), ("xyz", "timm.list_models")])
+def test_names_near_an_unknown_model_of_timm(name, near):
+    with pytest.raises(CourseError, match=rf"no model {name!r} \(some near: {near}"):
+        create_model(f"timm/{name}", num_classes=10)
+
+
 @pytest.mark.parametrize(
     ("name", "download"),
     [
