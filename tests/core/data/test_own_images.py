@@ -102,7 +102,7 @@ def test_broken_image_is_named(tmp_path, content):
         load_folder(folder)
 
 
-def test_a_hidden_folder_is_no_class_and_hidden_files_are_no_images(tmp_path):  # s1
+def test_a_hidden_folder_is_no_class_and_hidden_files_are_no_images(tmp_path):
     folder = write_images(tmp_path / "mine", count=30)
     for place in ("train/.ipynb_checkpoints", "train/cat/.ipynb_checkpoints"):
         (folder / place).mkdir()
@@ -184,7 +184,7 @@ def test_letters_that_are_composed_in_one_split_only_are_the_same(tmp_path, name
         load_folder(folder)
 
 
-def test_files_that_are_not_read_are_counted(tmp_path, capsys):  # s3
+def test_files_that_are_not_read_are_counted(tmp_path, capsys):
     folder = write_images(tmp_path / "mine")
     for name in ("a.gif", "b.gif", "c.HEIC", "notes"):
         (folder / "train" / "cat" / name).write_bytes(b"x")

@@ -1,5 +1,6 @@
 """One image file of any kind: what is read of it, and what is said."""
 
+import dataclasses
 import io
 import struct
 import warnings
@@ -15,7 +16,7 @@ ORIENTATION = 0x0112
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.int32])
-def test_32_bits_are_refused(tmp_path, kind):  # s2
+def test_32_bits_are_refused(tmp_path, kind):
     path = tmp_path / "a.tif"
     Image.fromarray(np.linspace(0, 1e6, 32 * 32).reshape(32, 32).astype(kind)).save(path)
     with pytest.raises(CourseError, match="32 bits per pixel: save it with 8 or 16"):
@@ -30,7 +31,7 @@ def draw_sky():
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_an_image_that_the_camera_turned_stands_upright(tmp_path, orientation):  # s4
+def test_an_image_that_the_camera_turned_stands_upright(tmp_path, orientation):
     upright = np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)
     turned = {  # what the camera stored: the opposite of how it is to be shown
         1: upright,
@@ -196,6 +197,13 @@ def test_a_line_for_each_thing_that_happened(capsys, notes, said):
     out = capsys.readouterr().out
     assert out.startswith(said)
     assert out.count("\n") == bool(said)
+
+
+def test_a_picture_is_not_changed_by_who_reads_it(tmp_path):
+    Image.fromarray(draw_sky()).save(tmp_path / "a.png")
+    picture = read_image(tmp_path / "a.png")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        picture.note = Note.DEEP
 
 
 def test_a_large_jpeg_is_decoded_in_part_and_looks_the_same(tmp_path):
