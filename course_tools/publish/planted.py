@@ -16,6 +16,7 @@ import contextlib
 import hashlib
 import io
 import json
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from importlib import import_module
@@ -32,6 +33,7 @@ from course_utils.files import write_atomically
 
 __all__ = ["Exercise", "apply_patch", "find_check", "list_exercises", "run_cells", "store_outputs"]
 
+APART = re.compile(r"technique|study|test_\w+")  # modules of a lesson that no check imports
 DIGITS = 7  # of a stored number: float32 has no more
 
 
@@ -164,8 +166,9 @@ def _record(exercise: Exercise, check: ExerciseCheck) -> dict:
 
 
 def _digest(exercises: Sequence[Exercise], folder: Path) -> str:
-    """Of what the outputs depend on: answers, and the lesson's own modules."""
-    own = [path.read_text(encoding="utf-8") for path in sorted(folder.rglob("*.py"))]
+    """Of what the outputs depend on: answers, and those modules of the lesson that checks use."""
+    paths = [path for path in sorted(folder.rglob("*.py")) if not APART.fullmatch(path.stem)]
+    own = [path.read_text(encoding="utf-8") for path in paths]
     return hashlib.sha256(json.dumps([exercises, own]).encode()).hexdigest()[:16]
 
 

@@ -298,7 +298,7 @@ def test_lab_listens_on_the_loopback_behind_a_token():
         (["release", "--output", "file"], "file is a file: choose an empty folder with --output"),
         (["release", "--output", "file/below"], "File exists: .*file: choose another path"),
         (["release", "--colab", "http://a/b", "--output", "new"], "give the https:// address"),
-        (["slides", "00", "77"], "no lesson '77': choose from"),
+        (["slides", "00", "seventy"], "no lesson 'seventy': choose from"),
         (["slides", "00", "--output", "file"], "File exists: .*file"),
         (["site", "--output", "folder"], "folder is no site: choose an empty folder"),
         (["plan", "numbers", "--run", "nowhere"], "has no times of 01_numbers: run it"),
@@ -329,11 +329,13 @@ def test_grades_are_kept_when_the_grading_is_interrupted(course, tmp_path):
 
 def test_check_says_what_it_could_not_read_and_goes_on(course, tmp_path):
     write_atomically(tmp_path / "05_mixup.ipynb", "no notebook")
-    status, printed, _ = course("check", str(tmp_path / "05_mixup.ipynb"), "nosuch.ipynb", "77")
+    status, printed, _ = course(
+        "check", str(tmp_path / "05_mixup.ipynb"), "nosuch.ipynb", "seventy"
+    )
     assert status == 1
     assert "is not a notebook" in printed
     assert "no notebook nosuch.ipynb" in printed
-    assert "no lesson '77'" in printed
+    assert "no lesson 'seventy'" in printed
     assert "Progress" in printed
 
 
