@@ -61,7 +61,7 @@ def test_bad_folder_is_one_line_before_anything_runs(course, school, tmp_path):
 def test_a_folder_whose_name_is_not_utf_8_is_one_line(course, tmp_path, command, name):
     folder = os.fsdecode(os.path.join(os.fsencode(tmp_path), name))
     write_images(Path(folder), count=30)
-    arguments = ["lesson_12"] if command == "race" else ["--profile", "smoke"]
+    arguments = ["lesson_12", "--no-sandbox"] if command == "race" else ["--profile", "smoke"]
     link = tmp_path / "link"
     link.symlink_to(folder)
     for dataset in (folder, str(link)):
