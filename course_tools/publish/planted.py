@@ -31,7 +31,15 @@ from course_utils.checking.outputs import Output, is_near, read_expected
 from course_utils.errors import CourseError
 from course_utils.files import write_atomically
 
-__all__ = ["Exercise", "apply_patch", "find_check", "list_exercises", "run_cells", "store_outputs"]
+__all__ = [
+    "APART",
+    "Exercise",
+    "apply_patch",
+    "find_check",
+    "list_exercises",
+    "run_cells",
+    "store_outputs",
+]
 
 APART = re.compile(r"technique|study|test_\w+")  # modules of a lesson that no check imports
 DIGITS = 7  # of a stored number: float32 has no more

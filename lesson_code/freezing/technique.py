@@ -5,6 +5,7 @@ import inspect
 from functools import partial
 
 import numpy as np
+import timm
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -94,6 +95,9 @@ def check_lightning_card(card: dict) -> None:
     head = {"params": list(network.fc.parameters()), "lr": 5e-3}
     expected = _train(network, [{"params": list(network.layer4.parameters())}, head], lr=1e-3)
     _compare_logits(module.model, expected)
+    vit = card["FineTuning"](timm.create_model("test_vit"), frozen=["patch_embed"]).model
+    assert not vit.pos_embed.requires_grad, "positions and class token are frozen, too"
+    assert next(vit.blocks.parameters()).requires_grad
     defaults = inspect.signature(card["FineTuning"]).parameters
     best = {"lr": "last stage", "head_lr": "linear probe"}
     for name, scheme in best.items():

@@ -132,6 +132,9 @@ def check_pytorch_card(card):
         train_by_hand(net, batches, rates, weight_decay)
         return F.cross_entropy(net(card["x"][64:]), card["y"][64:]).item()
 
+    shapes = {"pos_embed": (1, 5, 3), "cls_token": (1, 1, 3), "head.weight": (2, 3), "bias": (2,)}
+    decaying = [name for name, shape in shapes.items() if card["decays"](name, torch.zeros(shape))]
+    assert decaying == ["head.weight"]
     points = torch.tensor([trial[1:] for trial in card["trials"]]).double()
     edges = torch.tensor([[1e-2, 1e-3], [1.0, 1e-1]]).double().log()
     places = (points.log() - edges[0]) / (edges[1] - edges[0])

@@ -17,15 +17,17 @@ from torch.utils.data import DataLoader, Subset
 
 from tests.lessons.cards import enrich_networks
 
-__all__ = ["CONDITIONS"]
+__all__ = ["CONDITIONS", "LEFT_OUT"]
 
 LEFT_OUT = 3  # examples that the last batch lacks
 
 
 @contextlib.contextmanager
 def use_batchnorm_and_dropout(source: str) -> Iterator[str]:
-    """The networks that stand in for the reader's have BatchNorm and dropout."""
-    yield enrich_networks(source)[0]
+    """The networks that stand in for the reader's have BatchNorm and dropout; there is one."""
+    changed, networks = enrich_networks(source)
+    assert networks, "no line with '# yours' makes a network that a test can enrich"
+    yield changed
 
 
 @contextlib.contextmanager
@@ -47,8 +49,7 @@ def use_autocast(source: str) -> Iterator[str]:
 
 def compile_network(value: object) -> object:
     """Compile a network in place, without a compiler of machine code: it is for the graph."""
-    is_network = isinstance(value, nn.Module) and not isinstance(value, L.LightningModule)
-    if is_network:
+    if isinstance(value, nn.Module) and not isinstance(value, L.LightningModule):
         value.compile(backend="aot_eager")
     return value
 
@@ -63,9 +64,11 @@ def use_compile(source: str) -> Iterator[str]:
             compile_network(network)
         return fit(trainer, module, *arguments, **options)
 
-    with mock.patch.object(L.Trainer, "fit", fit_compiled):
-        yield pass_assigned_through(source, compile_network)
-    torch._dynamo.reset()
+    try:
+        with mock.patch.object(L.Trainer, "fit", fit_compiled):
+            yield pass_assigned_through(source, compile_network)
+    finally:
+        torch._dynamo.reset()
 
 
 def shorten(value: object) -> object:

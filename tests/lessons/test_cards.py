@@ -29,7 +29,7 @@ from tests.lessons.cards import (  # noqa: E402
     run_as_file,
     write_toy_lesson,
 )
-from tests.lessons.conditions import CONDITIONS  # noqa: E402
+from tests.lessons.conditions import CONDITIONS, LEFT_OUT  # noqa: E402
 
 LESSONS = [lesson for lesson in find_lessons() if has_cards(lesson)]
 CARDS = list_cards(LESSONS)
@@ -47,7 +47,10 @@ def test_the_check_of_a_card_can_fail(card, tmp_path):
 
 OWN = "12_putting_it_together, card-pytorch"  # its own network, batches, autocast; it trains long
 ALL_BUT_OWN = [card for card in CARDS if str(card) != OWN]
-NOT_MET = {("11_dali, card-lightning", "BatchNorm and dropout"): "its batches have one example"}
+NOT_MET = {
+    ("11_dali, card-pytorch", "BatchNorm and dropout"): "it is a loader",
+    ("11_dali, card-lightning", "BatchNorm and dropout"): "its batches have one example",
+}
 
 
 def run_under(card, condition, folder):
@@ -68,6 +71,15 @@ def list_conditions():
 @pytest.mark.parametrize(("card", "condition"), list_conditions())
 def test_a_card_runs_in_an_ordinary_project(card, condition, tmp_path):
     run_under(card, condition, tmp_path / "empty")
+
+
+def test_the_trainer_of_a_card_meets_the_conditions(tmp_path):
+    [card] = [card for card in CARDS if str(card) == "01_baseline, card-lightning"]
+    found = {name: run_under(card, name, tmp_path / name) for name in CONDITIONS}
+    assert found["autocast"]["trainer"].precision == "bf16-mixed"
+    assert found["compile"]["module"].model._compiled_call_impl is not None
+    loader = found["an odd last batch"]["trainer"].train_dataloader
+    assert len(loader.dataset) == len(found["autocast"]["train_set"]) - LEFT_OUT
 
 
 def test_a_compiled_checkpoint_counts_each_batch_once(tmp_path):

@@ -8,6 +8,7 @@ from importlib import import_module
 import pytest
 
 from course_tools.lesson_folder import is_for_teachers
+from course_tools.publish.planted import APART
 from course_utils.files import ROOT
 
 # A folder or module imports from the floors below its own alone. Lowest first:
@@ -195,6 +196,15 @@ def test_no_lesson_imports_another():
     assert find_arrows_between_lessons(wrong) == [
         ("lesson_code.one.checks", "lesson_code.two.checks")
     ]
+
+
+def test_checks_use_no_module_that_their_stored_outputs_leave_out():
+    def is_apart(module):
+        return module.startswith("lesson_code.") and APART.fullmatch(module.rpartition(".")[2])
+
+    graph = read_graph("lesson_code")
+    assert any(map(is_apart, graph))
+    assert not [(a, b) for a in graph for b in graph[a] if is_apart(b) and not is_apart(a)]
 
 
 def test_no_modules_import_each_other_in_a_circle():
