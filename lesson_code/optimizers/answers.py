@@ -111,10 +111,10 @@ WRONG = {
 
 RIGHT = {
     "measure_optimizer": [
-        ("timm.optim.Muon", "SGD", "seeds=(0, 1, 2)", "seeds=(3, 4, 5)",
-         "return adamw, muon, difference.low, difference.high",
-         "return list(adamw), list(muon), float(difference.low), float(difference.high)"),
-        ("timm.optim.Muon", "partial(AdamW, weight_decay=0.0)",
+        ("timm.optim.Lion", "SGD", "seeds=(0, 1, 2)", "seeds=(3, 4, 5)",
+         "return adamw, lion, difference.low, difference.high",
+         "return list(adamw), list(lion), float(difference.low), float(difference.high)"),
+        ("timm.optim.Lion", "partial(AdamW, weight_decay=0.0)",
          "tried.values(trial)[0]", "tried.values(trial).mean()"),
     ],
     "split_decay": [
