@@ -19,7 +19,7 @@ run: setup
 test: setup
 	$(PYTEST) $(OPTIONS)
 test-cards test-faults: setup
-	$(PYTEST) -m $(@:test-%=%) $(OPTIONS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m $(@:test-%=%) $(OPTIONS)
 test-browser: setup
 	$(BIN)/python -m pytest tests/browser $(OPTIONS)
 test-all: test-cards test-faults test-browser
