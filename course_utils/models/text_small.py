@@ -1,7 +1,5 @@
 """`text_small`: the course's transformer for short texts."""
 
-from collections.abc import Sequence
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -69,7 +67,6 @@ class TextSmall(nn.Module):
     ):
         super().__init__()
         self.causal = causal
-        self.depth = depth
         self.tokens = nn.Embedding(vocabulary, width, padding_idx=PADDING)
         self.positions = nn.Embedding(longest, width)
         for number in range(1, depth + 1):
@@ -84,8 +81,8 @@ class TextSmall(nn.Module):
                 nn.init.normal_(layer.weight, std=0.02 / (2 * depth) ** 0.5)
 
     @property
-    def blocks(self) -> Sequence[Block]:
-        return [self.get_submodule(f"layer{number}") for number in range(1, self.depth + 1)]
+    def blocks(self) -> list[Block]:
+        return [module for module in self.children() if isinstance(module, Block)]
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
         """Save only the inputs of the blocks, and recompute the rest in the backward pass."""
