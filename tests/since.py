@@ -14,7 +14,7 @@ __all__ = ["is_needed", "list_changed"]
 # all kinds, and always run; those of one lesson are about its folder and its notebook as well.
 SUBJECTS = {
     "tests/core": ("course_utils/*",),
-    "tests/tools": ("course_tools/*", "course_utils/*", "docs/*"),
+    "tests/tools": ("course_tools/*", "course_utils/*", "docs/*", "scripts/*", "data/text/*"),
     "tests/faults": ("course_tools/*", "course_utils/*"),
     "tests/browser": ("course_tools/*", "course_utils/*", "notebooks/*"),
     "tests/browser/test_lab.py": ("course_tools/*", "course_utils/*"),

@@ -201,3 +201,44 @@ def pretrain_backbone(
         f"{about['time_s']:.0f} s → {backbone.WEIGHTS}",
         soft_wrap=True,
     )
+
+
+@app.command()
+def study(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="folders of lessons; without one: list the studies")
+    ] = None,
+    jobs: Annotated[int, typer.Option(help="processes, with one thread each", min=1)] = 2,
+    dask: Annotated[
+        str, typer.Option(help="train on the workers of this Dask scheduler", metavar="ADDRESS")
+    ] = "",
+    check: Annotated[
+        bool, typer.Option("--check", help="train one training of each study again, and compare")
+    ] = False,
+) -> None:
+    """Train what the studies of lessons lack; what is trained is kept, and never trained twice."""
+    from course_tools.interrupts import ending_on_interrupt
+    from course_tools.study.command import check_study, open_executor, run_study
+    from course_tools.study.declare import find_studies, load_study
+    from course_tools.study.study_file import StudyFile
+
+    for name in names or ():
+        load_study(name)  # refuses an unknown one before anything is trained
+    if check:
+        for name in names or find_studies():
+            console.print(check_study(name), soft_wrap=True)
+    elif not names:
+        for name in find_studies():
+            found = StudyFile(name)
+            minutes = sum(row["seconds"] for row in found.rows.values()) / 60
+            console.print(
+                f"{name}: {found.study.question} {len(found.rows)} trainings, "
+                f"{found.count_left()} left; {minutes:.0f} minutes of one core",
+                soft_wrap=True,
+            )
+    else:
+        with ending_on_interrupt(console, "course: interrupted; what is trained is kept"):
+            for name in names:
+                with open_executor(jobs, dask) as executor:
+                    found = run_study(name, executor, say=console.print)
+                console.print(f"study: {found.path}", soft_wrap=True)

@@ -129,6 +129,8 @@ def find_inputs(notebook: nbformat.NotebookNode, config: Config, root: Path = RO
     datasets = {config.dataset} | strings & set(NAMED_DATA)
     named = [name for name in strings if name.endswith(".json")]
     results = [root / folder / name for folder in RESULTS for name in named]
+    if any(mentions(tree, "read_measured") for tree in trees):
+        results += (root / "data" / "results").glob("measured_*.json")
     return {
         "cells": [_digest(describe_code(tree)) for tree in trees],
         "modules": {

@@ -51,6 +51,7 @@ def root(tmp_path):
         ("weights", "vgg_tiny.json", json.dumps({"model": "vgg_tiny"})),
         ("results", "stored.json", "{}"),
         ("results", "other.json", "{}"),
+        ("results", "measured_gpu.json", "{}"),
     ):
         (tmp_path / "data" / folder).mkdir(parents=True, exist_ok=True)
         (tmp_path / "data" / folder / name).write_text(content)
@@ -70,6 +71,7 @@ LESSONS = {
     "draws": write("from course_utils.data import draw\ndraw()"),
     "reads": write('read_file(RESULTS / "stored.json")'),
     "reads_study": write('read_file(STUDIES / "one/study.json")'),
+    "shows a GPU": write('read_measured("formats")'),
     "starts a script": write('import subprocess\nrun("python", "-m", "course_utils.script")'),
     "writes a script": write("%%writefile a.py\nfrom course_utils.fit import fit"),
 }
@@ -101,6 +103,7 @@ def replace_in(root, path, old, new):
         ("data/weights/vgg_tiny.json", "{", '{"accuracy": 1, ', set()),
         ("data/results/stored.json", "{}", "[]", {"reads"}),
         ("data/results/other.json", "{}", "[]", set()),
+        ("data/results/measured_gpu.json", "{}", "[]", {"shows a GPU"}),
         ("lesson_code/one/study.json", "{}", "[]", {"reads_study"}),
         ("data/photos/photos.json", "{}", "[]", set(LESSONS)),
         ("course_utils/fit.py", '"""Fit."""', '"""Fit, once."""  # or twice', set()),
