@@ -16,6 +16,7 @@ FLOORS = {
     "course_utils": [
         ["errors", "files", "processes"],
         ["config", "measure", "models", "results"],
+        ["measured"],
         ["claims", "data"],
         ["doctor", "training"],
         ["__init__", "checking", "plots"],

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from course_utils.errors import CourseError
-from course_utils.measure.measured import read_measured
+from course_utils.measured import read_measured
 
 
 def write(folder, name, rows, **hardware):
