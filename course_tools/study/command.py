@@ -4,15 +4,17 @@ import multiprocessing
 import os
 import random
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import filelock
 
+from course_tools.study.jobs import run_all
 from course_tools.study.study_file import METRIC, StudyFile
-from course_tools.study.trainings import Training, train
+from course_tools.study.trainings import train
 from course_utils.errors import CourseError
 from course_utils.measure.provenance import read_commit
 from course_utils.results import STUDIES
@@ -64,23 +66,6 @@ def open_executor(jobs: int, address: str = "") -> Iterator[Executor | None]:
         yield None
 
 
-def _train_all(
-    trainings: Sequence[Training], folder: Path, executor: Executor | None
-) -> Iterator[tuple[Training, dict]]:
-    """Each training with its row, as soon as it has ended."""
-    if executor is None:
-        for training in trainings:
-            yield training, train(training, folder)
-        return
-    futures = {executor.submit(train, training, folder): training for training in trainings}
-    try:
-        for future in as_completed(futures):
-            yield futures[future], future.result()
-    finally:
-        for future in futures:
-            future.cancel()  # one failed, or a person interrupts: do not start those that wait
-
-
 def run_study(
     name: str,
     executor: Executor | None = None,
@@ -104,11 +89,11 @@ def run_study(
         with filelock.FileLock(found.path.with_name(".study.lock"), timeout=0):
             found = StudyFile(name, folder)  # nobody else writes it now
             while missing := found.list_missing():
-                for training, row in _train_all(missing, folder, executor):
-                    found.add(training, row)
+                for row in run_all(missing, partial(train, folder=folder), executor):
+                    found.add(row)
                     say(
-                        f"{found.count_left()} left: {training.regime}, {training.variant}, "
-                        f"{training.trial}, seed {training.seed}: "
+                        f"{found.count_left()} left: {row['regime']}, {row['variant']}, "
+                        f"{row['trial']}, seed {row['seed']}: "
                         f"{100 * row['metrics'][METRIC]:.1f} % in {row['seconds']:.0f} s"
                     )
     except filelock.Timeout:

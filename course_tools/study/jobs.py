@@ -1,11 +1,14 @@
 """Jobs of a long search that can be interrupted: what is done is kept, a line each."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, as_completed
 from pathlib import Path
+from typing import TypeVar
 
-__all__ = ["run_missing"]
+__all__ = ["run_all", "run_missing"]
+
+Job = TypeVar("Job")
 
 
 def run_missing(
@@ -29,7 +32,7 @@ def run_missing(
     jobs = list(jobs)
     path.parent.mkdir(parents=True, exist_ok=True)
     missing = [job for job in jobs if not any(_is_of(row, job) for row in _read_rows(path))]
-    for number, found in enumerate(_run_all(missing, run, executor), 1):
+    for number, found in enumerate(run_all(missing, run, executor), 1):
         row = json.dumps(found)
         with path.open("a", encoding="utf-8") as file:
             file.write(row + "\n")
@@ -37,8 +40,8 @@ def run_missing(
     return [row for row in _read_rows(path) if any(_is_of(row, job) for job in jobs)]
 
 
-def _run_all(
-    jobs: list[dict], run: Callable[[dict], dict], executor: Executor | None
+def run_all(
+    jobs: Sequence[Job], run: Callable[[Job], dict], executor: Executor | None
 ) -> Iterator[dict]:
     """The row of each job, as soon as it has ended."""
     if executor is None:

@@ -1,7 +1,7 @@
 """The file of a study: which of its trainings are there, and which are missing."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import date
 from pathlib import Path
 
@@ -79,9 +79,9 @@ class StudyFile:
             for regime, declared in self.study.regimes.items()
         }
 
-    def add(self, training: Training, row: dict) -> None:
+    def add(self, row: dict) -> None:
         """Keep the row of a training, in the file too; it has ``best`` when nothing is missing."""
-        self.rows[training] = row
+        self.rows[Training(**{field.name: row[field.name] for field in fields(Training)})] = row
         content = {
             "question": self.study.question,
             "margin": self.study.margin,

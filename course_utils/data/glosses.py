@@ -4,12 +4,12 @@
 """
 
 import hashlib
-import json
 import lzma
 from pathlib import Path
 
 import numpy as np
 
+from course_utils.data.described import read_description
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
 
@@ -28,14 +28,7 @@ def describe_glosses(folder: Path = GLOSSES) -> dict:
     Raises:
         CourseError: no JSON there, or one that cannot be read.
     """
-    path = folder / DESCRIPTION
-    try:
-        about = dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        about = {}
-    if not set(about) >= NEEDED:
-        raise CourseError(f"{path} is missing or damaged: {FIX}")
-    return about
+    return read_description(folder / DESCRIPTION, NEEDED, FIX)
 
 
 def read_split(split: str, folder: Path = GLOSSES) -> list[tuple[str, str]]:

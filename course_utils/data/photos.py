@@ -7,7 +7,6 @@ pixels. ``data/README.md`` says where the photographs come from, and
 
 import hashlib
 import io
-import json
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from course_utils.data.described import read_description
 from course_utils.data.shapes import IMAGE_SIZE
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
@@ -35,14 +35,7 @@ def describe_photos(folder: Path = PHOTOS) -> dict:
     Raises:
         CourseError: no JSON there, or one that cannot be read.
     """
-    path = folder / DESCRIPTION
-    try:
-        about = dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        about = {}
-    if not set(about) >= NEEDED:
-        raise CourseError(f"{path} is missing or damaged: {FIX}")
-    return about
+    return read_description(folder / DESCRIPTION, NEEDED, FIX)
 
 
 def cut_sheet(content: bytes, count: int, columns: int) -> np.ndarray:
