@@ -9,10 +9,10 @@ import nbformat
 import pytest
 from playwright.sync_api import expect
 
+from course_tools.publish.planted import list_exercises
 from course_tools.publish.release import release
 from course_tools.run.lessons import find_lessons
 from tests.browser.conftest import CLAIM, CONTRAST, LEAST_CONTRAST
-from tests.lessons.test_exercises import read_exercises
 
 RUN_LIMIT_MS = 240_000  # guards against a hang, not measurements
 CELL_LIMIT_MS = 240_000
@@ -106,8 +106,9 @@ def released_course(tmp_path):
 
 def test_an_exercise_done_wrong_and_then_right(lab, released_course, open_page):
     lesson = next(x for x in find_lessons() if x.name == "05_mixup")
-    imports, exercises = read_exercises(lesson.path)
-    name, solution, check = next(exercise for exercise in exercises if exercise[0] == "mix_each")
+    exercises = list_exercises(lesson)
+    exercise = next(exercise for exercise in exercises if exercise.name == "mix_each")
+    name, solution = exercise.name, exercise.solution
     server = lab(released_course)
     page, watch = open_page(server.url("05_mixup.ipynb"), server.own, height=1000)
     cells = page.locator(".jp-Notebook .jp-CodeCell")
@@ -115,16 +116,18 @@ def test_an_exercise_done_wrong_and_then_right(lab, released_course, open_page):
     expect(answer).to_be_attached(timeout=CELL_LIMIT_MS)
     wait_for_kernel(page)
     text = re.sub(r"\s+", "", page.locator(".jp-Notebook").inner_text())
-    for _, cell, _ in exercises:  # no line of any solution that says something
-        body = cell.source.split("### BEGIN SOLUTION")[1].split("### END SOLUTION")[0]
+    for other in exercises:  # no line of any solution that says something
+        body = other.solution.split("### BEGIN SOLUTION")[1].split("### END SOLUTION")[0]
         assert re.sub(r"\s+", "", body) not in text
     assert "raiseNotImplementedError()" in text
-    checking = cells.filter(has_text=check.splitlines()[-1]).first  # the page has no line ends
+    last_line = exercise.check.splitlines()[-1]  # the page has no line ends
+    checking = cells.filter(has_text=last_line).first
     for source, said in (
-        (solution.source.replace("lams[:, None, None, None]", "lams[0]"), "✗"),
-        (solution.source, f"✓ {name}: passed"),
+        (solution.replace("lams[:, None, None, None]", "lams[0]"), "✗"),
+        (solution, f"✓ {name}: passed"),
     ):
-        fill(page, answer, f"{imports}\n\n{source}")  # the lesson's own cell of imports is folded
+        # the lesson's own cell of imports is folded
+        fill(page, answer, f"{exercise.imports}\n\n{source}")
         checking.locator(".cm-content").click()
         page.keyboard.press("Control+Enter")
         output = checking.locator(".jp-OutputArea-output").filter(has_text=said)
