@@ -174,7 +174,12 @@ def quiet_trainer(**options) -> L.Trainer:
     """
     for part in ("pytorch", "fabric"):
         logging.getLogger(f"lightning.{part}").setLevel(logging.WARNING)
-    for notice in ("does not have many workers", "LeafSpec", "have no `val_dataloader`"):
+    for notice in (
+        "does not have many workers",
+        "LeafSpec",
+        "have no `val_dataloader`",
+        "GPU available but not used",
+    ):
         warnings.filterwarnings("ignore", message=f".*{notice}.*")
     callbacks = list_callbacks(options)
     quiet = {

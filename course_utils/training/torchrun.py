@@ -121,6 +121,8 @@ def _find_reason(errors: list[str], outputs: list[str], agents: list[str]) -> st
                 f"rank {rank} was killed ({name}; out of memory?): with max_restarts the group "
                 "starts again from its last checkpoint"
             )
+    if not errors:  # no rank was started
+        return f"torchrun started no rank: {_last_line(agents)}"
     return _find_error(errors) or f"no error was raised; last line of output: {_last_line(outputs)}"
 
 

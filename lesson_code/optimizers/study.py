@@ -97,7 +97,7 @@ class NewStatistics(L.Callback):
         self.loader = loader
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        update_bn(self.loader, pl_module.get_submodule("model"))
+        update_bn(self.loader, pl_module.get_submodule("model"), pl_module.device)
 
 
 def list_points(candidate: Candidate) -> list[tuple[float, float]]:

@@ -137,6 +137,12 @@ def test_an_exit_without_an_error_shows_the_last_line(write):
         torchrun(write("print('no luck', flush=True); sys.exit(3)"), processes=1)
 
 
+def test_an_agent_that_starts_no_rank_says_why(write, tmp_path):
+    broken = {"PYTHONHOME": str(tmp_path)}  # Python itself does not start
+    with pytest.raises(CourseError, match=r"torchrun started no rank: \S"):
+        torchrun(write("print('never')"), environment=broken)
+
+
 def test_a_missing_script_is_one_line():
     with pytest.raises(CourseError, match=r"no script nowhere\.py here: write it"):
         torchrun("nowhere.py")
