@@ -3,6 +3,7 @@
 import math
 import re
 from collections import defaultdict
+from functools import partial
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -194,24 +195,54 @@ def test_a_recipe_of_lesson_91_lies_where_the_file_browser_makes_it():
 
 def test_what_lessons_say_of_a_gpu_is_what_was_measured():
     rows = read_file(RESULTS / "measured_nvidia_h200.json")["rows"]
-    found = {tuple(row["settings"].values()): row for row in rows}
-    plain, last = ("contiguous", False), ("channels last", False)
+    found = {(row["table"], *row["settings"].values()): row for row in rows}
+
+    def read(number):
+        (said,) = [text for text in read_cells(number).values() if "NVIDIA H200" in text]
+        return said
+
+    def ratio(name, table, one, other):
+        return found[(table, *one)][name] / found[(table, *other)][name]
+
     times = [
-        ("ResNet-50", "fp32", *plain),
-        ("ResNet-50", "fp32, PyTorch's default", *plain),
-        ("ResNet-50", "bf16", *plain),
-        ("ResNet-50", "bf16", *last),
-        ("ViT-B/16", "fp32, PyTorch's default", *plain),
-        ("ViT-B/16", "tf32", *plain),
-        ("ViT-B/16", "bf16", *plain),
+        ("ResNet-50", "fp32", "contiguous"),
+        ("ResNet-50", "fp32, PyTorch's default", "contiguous"),
+        ("ResNet-50", "bf16", "contiguous"),
+        ("ResNet-50", "bf16", "channels last"),
+        ("ViT-B/16", "fp32, PyTorch's default", "contiguous"),
+        ("ViT-B/16", "tf32", "contiguous"),
+        ("ViT-B/16", "bf16", "contiguous"),
     ]
-    (said,) = [text for text in read_cells("07").values() if "NVIDIA H200" in text]
-    assert re.findall(r"[\d.]+(?= ms)", said) == [f"{found[key]['ms']:.1f}" for key in times]
-    (said,) = [text for text in read_cells("11").values() if "NVIDIA H200" in text]
-    pinned, pageable = found[("pinned",)]["gb_per_s"], found[("pageable",)]["gb_per_s"]
-    assert f"at {pinned:.1f} GB per second, from ordinary memory at {pageable:.1f}." in said
-    rates = [
-        found[(name,)]["images_per_s"]
+    said = re.findall(r"[\d.]+(?= ms)", read("07"))
+    assert said == [f"{found[('formats', *key, False)]['ms']:.3g}" for key in times]
+    of_256 = partial(ratio, table="accumulation", other=(256, 256))
+    less = 1 - of_256("peak_bytes", one=(256, 128))
+    more = of_256("ms", one=(256, 128)) - 1
+    assert f"of 128 images need {less:.0%} less memory".replace("%", " %") in read("08")
+    assert f"and {more:.0%} more time".replace("%", " %") in read("08")
+    assert f"of 16 take {of_256('ms', one=(256, 16)):.1f} times as long" in read("08")
+    of_plain = partial(ratio, table="checkpointing", other=("nothing",))
+    left, longer = of_plain("peak_bytes", one=("blocks",)), of_plain("ms", one=("blocks",)) - 1
+    expected = f"leaves {left:.0%} of the peak for {longer:.0%} more time".replace("%", " %")
+    assert expected in read("10")
+    selective = ("all but matrix products",)
+    left = of_plain("peak_bytes", one=selective)
+    assert f"leaves {left:.0%} of the peak, and is no faster".replace("%", " %") in read("10")
+    assert of_plain("ms", one=selective) >= of_plain("ms", one=("blocks",))
+    of_loop = partial(ratio, "ms", "optimizers", ("AdamW", "loop"))
+    foreach, fused = of_loop(("AdamW", "foreach")), of_loop(("AdamW", "fused"))
+    assert f"{foreach:.1f} times as long as `foreach` and {fused:.1f} times as" in read("16")
+    pinned, pageable = (found["copies", kind]["gb_per_s"] for kind in ("pinned", "pageable"))
+    assert f"at {pinned:.1f} GB per second, and from ordinary memory at {pageable:.1f}." in read(
+        "11"
+    )
+    speeds = [
+        float(f"{found['decoding', name]['images_per_s']:.3g}")
         for name in ("torchvision on the GPU (nvJPEG)", "OpenCV, one thread")
     ]
-    assert "decoded {:,.0f} photographs per second, and OpenCV {:,.0f}".format(*rates) in said
+    assert "decodes {:,.0f} photographs per second, and OpenCV {:,.0f}".format(*speeds) in read(
+        "11"
+    )
+    alone, pinned = (found["loader", *key]["waiting"] for key in ((0, False), (15, True)))
+    expected = f"({alone:.0%}), and still {pinned:.0%} of it with 15 workers".replace("%", " %")
+    assert expected in read("11")
