@@ -19,9 +19,9 @@ run: setup
 test: setup
 	$(PYTEST) $(OPTIONS)
 test-cards test-faults: setup
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m $(@:test-%=%) $(OPTIONS)
+	$(PYTEST) -m $(@:test-%=%) $(OPTIONS)
 test-browser: setup
-	$(BIN)/python -m pytest tests/browser $(OPTIONS)
+	$(PYTEST) tests/browser $(OPTIONS)
 test-all: test-cards test-faults test-browser
 	$(PYTEST) --nightly $(OPTIONS)
 test-latest:
