@@ -11,7 +11,8 @@ import pytest
 from PIL import Image
 
 from course_utils.config import PROFILES, load_config
-from course_utils.data.image_data import FEWEST, load_data
+from course_utils.data.image_data import FEWEST
+from course_utils.data.load import load_data
 from course_utils.data.sources import open_images
 from course_utils.errors import CourseError
 from tests.own_folder import write_images
