@@ -103,6 +103,6 @@ def tiny_config() -> Config:
 
 @pytest.fixture(scope="session")
 def tiny_data(tiny_config: Config) -> "ImageData":
-    from course_utils.data.image_data import load_data
+    from course_utils.data.load import load_data
 
     return load_data(tiny_config)

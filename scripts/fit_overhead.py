@@ -16,7 +16,8 @@ import torch.nn.functional as F
 import typer
 
 from course_utils.config import Config, load_config
-from course_utils.data.image_data import ImageData, load_data
+from course_utils.data.image_data import ImageData
+from course_utils.data.load import load_data
 from course_utils.measure.provenance import describe_hardware, read_versions
 from course_utils.measure.timing import synchronize
 from course_utils.models.create import create_model

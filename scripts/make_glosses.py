@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from course_utils.data.glosses import DESCRIPTION, GLOSSES, SPLITS
+from course_utils.data.tokens import TOKENIZER, make_tokenizer
 from course_utils.errors import CourseError
 from course_utils.files import write_atomically
 
@@ -41,6 +42,7 @@ CLASSES = {  # WordNet's numbers of nouns' kinds
 WORD_CLASSES = ("noun", "verb", "adj", "adv")
 PER_CLASS = {"test": 200, "train": 1500}
 SEED = 0
+VOCABULARY = 4096  # tokens
 FEWEST_WORDS = 3
 SIMILAR = 0.8  # of the words in either definition are in both
 FREQUENT = """
@@ -171,6 +173,8 @@ def make_glosses(folder: Path, target: Path, per_class: dict[str, int] | None = 
         digest = hashlib.sha256(content).hexdigest()
         about["splits"][split] = {"count": len(lines), "bytes": len(content), "sha256": digest}
         write_atomically(target / f"{split}.tsv.xz", content)
+    tokenizer = make_tokenizer([gloss.text for gloss in splits["pretraining"]], VOCABULARY)
+    write_atomically(target / TOKENIZER, tokenizer.to_str())
     write_atomically(target / DESCRIPTION, json.dumps(about, indent=1, ensure_ascii=False) + "\n")
     return about
 

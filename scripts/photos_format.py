@@ -18,8 +18,10 @@ from PIL import Image
 
 from course_tools.study.keep import keep
 from course_utils.config import load_config
-from course_utils.data.image_data import ImageData, Images, load_data, split_stratified
+from course_utils.data.image_data import ImageData, Images
+from course_utils.data.load import load_data
 from course_utils.data.photos import describe_photos
+from course_utils.data.split import split_stratified
 from course_utils.training.compare import Comparison, compare
 from course_utils.training.recipes import channels_last
 

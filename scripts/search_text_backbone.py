@@ -17,17 +17,15 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from torch import Tensor, nn
 
 from course_utils.data.glosses import open_glosses, read_split
-from course_utils.data.image_data import split_stratified
+from course_utils.data.split import split_stratified
+from course_utils.data.tokens import MASK, encode_texts, make_tokenizer, pad_texts
 from course_utils.models.text_small import PADDING, TextSmall
 
-__all__ = ["CANDIDATES", "Candidate", "main", "make_tokenizer", "pretrain", "transfer"]
+__all__ = ["CANDIDATES", "Candidate", "main", "pretrain", "transfer"]
 
-SPECIAL = ("[PAD]", "[MASK]", "[END]", "[UNK]")
-MASK, END = 1, 2
 SEEDS = (100, 101, 102)  # of the transfer test; lessons and studies report others
 LABELLED = {125: 16, 500: 10, 2000: 6}  # definitions: epochs
 NUM_VAL = 2000
@@ -65,31 +63,8 @@ CANDIDATES = {
 }
 
 
-def make_tokenizer(texts: Sequence[str], vocabulary: int) -> Tokenizer:
-    """Byte-pair encoding in lower case (R. Sennrich et al., 2016), without accents."""
-    tokenizer = Tokenizer(models.BPE(unk_token=SPECIAL[3]))
-    tokenizer.normalizer = normalizers.Sequence(
-        [normalizers.NFD(), normalizers.StripAccents(), normalizers.Lowercase()]
-    )
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    tokenizer.decoder = decoders.Metaspace()
-    trainer = trainers.BpeTrainer(vocab_size=vocabulary, special_tokens=list(SPECIAL))
-    tokenizer.train_from_iterator(texts, trainer)
-    return tokenizer
-
-
-def encode_texts(tokenizer: Tokenizer, texts: Sequence[str], longest: int = 128) -> list[Tensor]:
-    """Each text as tokens ``(T,)`` with an end, at most ``longest``."""
-    found = tokenizer.encode_batch(list(texts))
-    return [torch.tensor([*encoding.ids[: longest - 1], END]) for encoding in found]
-
-
-def pad(texts: Sequence[Tensor]) -> Tensor:
-    return nn.utils.rnn.pad_sequence(list(texts), batch_first=True, padding_value=PADDING)
-
-
 def make_batches(
-    texts: Sequence[Tensor], batch_tokens: int, generator: torch.Generator
+    texts: Sequence[np.ndarray], batch_tokens: int, generator: torch.Generator
 ) -> list[list[int]]:
     """Batches of texts of about the same length, ``batch_tokens`` each, in a random order."""
     noise = torch.rand(len(texts), generator=generator)
@@ -122,7 +97,7 @@ def lr_factor(step: int, total: int, warmup: float) -> float:
 
 
 def pretrain(
-    candidate: Candidate, texts: Sequence[Tensor], seed: int = 0
+    candidate: Candidate, texts: Sequence[np.ndarray], seed: int = 0
 ) -> tuple[TextSmall, float]:
     """The pretrained network, and the mean loss of its last hundred steps in nats per token."""
     torch.manual_seed(seed)
@@ -145,7 +120,7 @@ def pretrain(
     )
     losses = []
     for batch in batches:
-        loss = loss_of_batch(model, pad([texts[n] for n in batch]), candidate, generator)
+        loss = loss_of_batch(model, pad_texts([texts[n] for n in batch]), candidate, generator)
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -166,7 +141,12 @@ def make_adamw(model: nn.Module, lr: float, weight_decay: float) -> torch.optim.
 
 
 def fine_tune(
-    model: TextSmall, texts: Sequence[Tensor], targets: Tensor, epochs: int, lr: float, seed: int
+    model: TextSmall,
+    texts: Sequence[np.ndarray],
+    targets: Tensor,
+    epochs: int,
+    lr: float,
+    seed: int,
 ) -> None:
     torch.manual_seed(seed)
     nn.init.normal_(model.fc.weight, std=0.02)
@@ -179,7 +159,9 @@ def fine_tune(
     )
     for _ in range(epochs):
         for batch in torch.randperm(len(texts), generator=generator).split(32)[: len(texts) // 32]:
-            loss = F.cross_entropy(model(pad([texts[n] for n in batch.tolist()])), targets[batch])
+            loss = F.cross_entropy(
+                model(pad_texts([texts[n] for n in batch.tolist()])), targets[batch]
+            )
             optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -188,17 +170,19 @@ def fine_tune(
 
 
 @torch.no_grad()
-def measure_accuracy(model: TextSmall, texts: Sequence[Tensor], targets: Tensor) -> float:
+def measure_accuracy(model: TextSmall, texts: Sequence[np.ndarray], targets: Tensor) -> float:
     order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
     right = 0
     for start in range(0, len(order), 256):
         batch = order[start : start + 256]
-        right += (model(pad([texts[n] for n in batch])).argmax(1) == targets[batch]).sum().item()
+        right += (
+            (model(pad_texts([texts[n] for n in batch])).argmax(1) == targets[batch]).sum().item()
+        )
     return right / len(texts)
 
 
 def transfer(
-    model: TextSmall, texts: Sequence[Tensor], targets: np.ndarray
+    model: TextSmall, texts: Sequence[np.ndarray], targets: np.ndarray
 ) -> Iterator[tuple[str, list[float]]]:
     """Accuracies on other definitions of the training pool, one for each seed, by way and size."""
     train, val = split_stratified(targets, max(LABELLED), NUM_VAL)

@@ -20,7 +20,7 @@ from course_tools.run.lessons import MEMORY_LIMIT_BYTES, Lesson
 from course_tools.run.plan import Plan
 from course_tools.run.probe import check_writable
 from course_tools.run.record import COURSE_FILE, CourseResult, load_earlier, write_course
-from course_utils.data.image_data import load_data
+from course_utils.data.load import load_data
 from course_utils.errors import CourseError
 from course_utils.measure.provenance import describe_hardware, read_commit, read_versions
 from course_utils.processes.threads import use_threads

@@ -13,7 +13,8 @@ import torch
 
 from course_tools.study.declare import Study, load_study
 from course_utils.config import Config
-from course_utils.data.image_data import ImageData, load_data
+from course_utils.data.image_data import ImageData
+from course_utils.data.load import load_data
 from course_utils.measure.provenance import describe_value
 from course_utils.results import STUDIES
 from course_utils.training.fit import fit

@@ -1,5 +1,7 @@
-"""Images: sources, splits, augmentation, loaders."""
+"""Images and texts: sources, splits, augmentation, tokens, loaders."""
 
-from course_utils.data.image_data import ImageData, Images, load_data
+from course_utils.data.image_data import ImageData, Images
+from course_utils.data.load import Data, load_data
+from course_utils.data.text_data import TextData, Texts
 
-__all__ = ["ImageData", "Images", "load_data"]
+__all__ = ["Data", "ImageData", "Images", "TextData", "Texts", "load_data"]

@@ -1,7 +1,6 @@
-"""Data: `load_data` makes the splits of a data set, `ImageData` serves batches of them."""
+"""Images: `load_images` makes the splits of a data set, `ImageData` serves batches of them."""
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -15,16 +14,13 @@ from course_utils.data.loaders import Augment, BatchDataset
 from course_utils.data.shape_outlines import OUTLINES
 from course_utils.data.shapes import make_shapes
 from course_utils.data.sources import open_images
+from course_utils.data.split import check_classes, split_stratified
 from course_utils.data.twins import NamedImages, tell_leaked, tell_mixed
 from course_utils.errors import CourseError
-from course_utils.processes.inherited import forget_cluster
-from course_utils.processes.threads import use_threads
 
-__all__ = ["ImageData", "Images", "load_data", "split_stratified"]
+__all__ = ["ImageData", "Images", "load_images"]
 
-SPLIT_SEED = 0  # the split is made once: run seeds change initial weights and order, not the data
 FEWEST = 60  # images in train/ of somebody's own with which every lesson runs, in each profile
-MOST_NAMED = 10  # classes in one message
 
 
 @dataclass(frozen=True)
@@ -117,10 +113,7 @@ class ImageData:
         """
         num_images = max(0, num_images)
         images, targets = self.train.images[:num_images], self.train.targets[:num_images]
-        left_out = np.setdiff1d(np.arange(self.num_classes), targets)
-        if len(left_out):
-            missing = _list_classes(self.class_names, left_out)
-            raise CourseError(f"{num_images} training images leave out {missing}: take more")
+        check_classes(targets, self.class_names, f"{num_images} training images")
         train = Images(images, targets)
         return replace(self, train=train, batch_size=min(self.batch_size, len(train)))
 
@@ -140,68 +133,6 @@ class ImageData:
             f"{self.name}: {len(self.train):,} training and {len(self.val):,} validation images "
             f"of {self.num_classes} classes, {' × '.join(map(str, self.train.images.shape[1:]))}"
         )
-
-
-def split_stratified(
-    targets: np.ndarray,
-    num_train: int | None,
-    num_val: int,
-    seed: int = SPLIT_SEED,
-    class_names: Sequence[str] = (),
-) -> tuple[np.ndarray, np.ndarray]:
-    """Indices of a training and a validation split, disjoint, in the classes' own proportions.
-
-    Every image gets its random rank within its class, divided by the class's size. In the order
-    of these ranks any stretch holds the classes in proportion: validation is the first stretch,
-    training the next one.
-
-    Args:
-        targets: ``(N,)`` int, one class index per image.
-        num_train: images to train on; None: all that validation, at most a tenth, leaves.
-        num_val: images to validate on. With fewer images than asked for, both parts shrink alike.
-        class_names: what an error calls the classes; empty: their numbers.
-
-    Raises:
-        CourseError: when a class would be missing from either split.
-    """
-    rng = np.random.default_rng(seed)
-    rank = np.empty(len(targets))
-    for label in np.unique(targets):
-        members = np.flatnonzero(targets == label)
-        rank[members] = (rng.permutation(len(members)) + rng.random()) / len(members)
-    order = np.argsort(rank, kind="stable")
-    if num_train is None:
-        num_val = min(num_val, len(targets) // 10)
-        num_train = len(targets) - num_val
-    asked = num_train + num_val
-    if asked > len(targets):
-        num_val = num_val * len(targets) // asked
-        num_train = len(targets) - num_val
-    val, train = order[:num_val], order[num_val : num_val + num_train]
-    for part, what in ((train, "training"), (val, "validation")):
-        left_out = np.setdiff1d(targets, targets[part])
-        if len(left_out):
-            raise CourseError(
-                f"{len(part):,} {what} images leave out {_list_classes(class_names, left_out)}: "
-                + _fix_left_out(len(targets), len(train), len(val), asked)
-            )
-    return train, val
-
-
-def _list_classes(class_names: Sequence[str], labels: np.ndarray) -> str:
-    """The first ten classes by their names, or by their numbers if they have none."""
-    names = [class_names[label] if class_names else str(label) for label in labels[:MOST_NAMED]]
-    return ", ".join([*names, "…"] if len(labels) > MOST_NAMED else names)
-
-
-def _fix_left_out(total: int, num_train: int, num_val: int, asked: int) -> str:
-    """What helps when a split leaves a class out."""
-    smaller = min(num_train, num_val)
-    if not smaller:
-        return "add images"
-    needed = -(-total // smaller)  # then a stretch of smaller / total holds one for certain
-    fix = f"give each class {needed:,} images or more, or delete its folder"
-    return fix + (", or take a profile that uses more images" if asked < total else "")
 
 
 def _read_test(dataset: str, seen: NamedImages | None = None) -> Images:
@@ -225,19 +156,16 @@ def _check_number(dataset: str, found: int, config: Config) -> None:
         )
 
 
-def load_data(config: Config) -> ImageData:
+def load_images(config: Config) -> ImageData:
     """Read the data set of ``config`` and split it, once and stratified, into train and validation.
 
     Of a folder of the user's own, it says which images are in both parts, or in two classes. The
-    result can be pickled, so that a training can be sent to another process. Every run begins
-    here, so here the process is prepared for it: see `use_threads` and `forget_cluster`.
+    result can be pickled, so that a training can be sent to another process.
 
     Raises:
         CourseError: unknown data set; a folder, an archive, a sheet or an image that cannot be
             used; a folder with too few images; images that are all alike.
     """
-    forget_cluster(os.environ)
-    use_threads()
     names: tuple[str, ...] = ()
     if config.dataset == "shapes":
         class_names = tuple(OUTLINES)

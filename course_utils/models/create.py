@@ -6,20 +6,22 @@ from course_utils.errors import CourseError
 from course_utils.models.airbench import WIDTHS, make_airbench94
 from course_utils.models.convnet_small import make_convnet_small
 from course_utils.models.plain import make_vgg_tiny
+from course_utils.models.text_small import TextSmall
 
 __all__ = ["create_model"]
 
 
 def create_model(name: str, num_classes: int, pretrained: bool = False) -> nn.Module:
-    """A network that maps images ``(N, 3, H, W)`` to logits ``(N, num_classes)``.
+    """A network that maps images ``(N, 3, H, W)`` or tokens ``(N, T)`` to logits ``(N, C)``.
 
     Args:
         name: ``"convnet_small"`` (ours: 1.57 million parameters, for photographs of 32 × 32
             pixels), ``"vgg_tiny"`` (ours, a plain stack of convolutions for trainings from
             scratch), ``"airbench94"`` and ``"airbench94_half"`` (the network of a published
             record, and one of half its widths, for trainings from scratch), ``"resnet18"``
-            (torchvision's), or ``"timm/<name>"`` for any name of ``timm.list_models()``.
-        num_classes: of the last layer, which is always new.
+            (torchvision's), ``"timm/<name>"`` for any name of ``timm.list_models()``, or, for
+            texts, ``"text_small"`` (ours: a transformer of 2.2 million parameters).
+        num_classes: C, of the last layer, which is always new.
         pretrained: start from weights trained on other images (ours come with the course, those
             of torchvision and timm are downloaded once); False: random weights.
 
@@ -31,6 +33,8 @@ def create_model(name: str, num_classes: int, pretrained: bool = False) -> nn.Mo
         return make_convnet_small(num_classes, pretrained)
     if name in ("vgg_tiny", *WIDTHS) and pretrained:
         raise CourseError(f"{name} has no pretrained weights: use convnet_small, or none")
+    if name == "text_small":
+        return _make_text_small(num_classes, pretrained)
     if name in WIDTHS:
         return make_airbench94(num_classes, WIDTHS[name])
     if name == "vgg_tiny":
@@ -48,9 +52,15 @@ def create_model(name: str, num_classes: int, pretrained: bool = False) -> nn.Mo
             "to a network once (they are cached), or use pretrained=False"
         ) from None
     raise CourseError(
-        f"no model {name!r}: use convnet_small, vgg_tiny, airbench94, airbench94_half, resnet18 "
-        "or timm/<a timm name>"
+        f"no model {name!r}: use convnet_small, vgg_tiny, airbench94, airbench94_half, resnet18, "
+        "timm/<a timm name>, or text_small for texts"
     )
+
+
+def _make_text_small(num_classes: int, pretrained: bool) -> nn.Module:
+    if pretrained:
+        raise CourseError("text_small has no pretrained weights yet: use pretrained=False")
+    return TextSmall(num_classes)
 
 
 def _first_line(error: Exception) -> str:

@@ -11,7 +11,7 @@ import pandas as pd
 from tqdm import tqdm
 
 from course_utils.config import Config
-from course_utils.data.image_data import ImageData
+from course_utils.data.load import Data
 from course_utils.errors import CourseError
 from course_utils.measure.paired import METRICS, Metric, PairedDifference, paired_difference
 from course_utils.training.fit import check_options, fit
@@ -164,7 +164,7 @@ def _run_all(trainings: list[dict], executor: Executor | None) -> Iterator[tuple
 
 def compare(
     config: Config,
-    data: ImageData,
+    data: Data,
     arms: Mapping[str, Mapping],
     *,
     seeds: Sequence[int] | None = None,

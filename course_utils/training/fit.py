@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from functools import partial
+from typing import Any
 
 import lightning as L
 import torch
@@ -19,7 +20,7 @@ from lightning.pytorch.callbacks import Checkpoint, ProgressBar
 from torch import nn
 
 from course_utils.config import Config
-from course_utils.data.image_data import ImageData
+from course_utils.data.load import Data
 from course_utils.errors import CourseError
 from course_utils.measure.memory import count_parameters, reset_peak_memory
 from course_utils.measure.provenance import (
@@ -49,7 +50,7 @@ from course_utils.training.run import Run
 __all__ = ["MakeModel", "check_options", "fit", "quiet_trainer"]
 
 MakeModel = Callable[[int], nn.Module]
-MakeLoader = Callable[[ImageData, int], Iterable]
+MakeLoader = Callable[[Any, int], Iterable]  # of ImageData or TextData, and a seed
 
 SEAMS = (
     "model",
@@ -113,7 +114,7 @@ def _describe_provenance() -> dict[str, object]:
     }
 
 
-def _describe_settings(config: Config, data: ImageData, seams: Mapping) -> dict[str, dict]:
+def _describe_settings(config: Config, data: Data, seams: Mapping) -> dict[str, dict]:
     """What was trained, in words: the config, the data, and every seam that differs from empty."""
     defaults = inspect.signature(fit).parameters
     filled = {
@@ -195,7 +196,7 @@ def quiet_trainer(**options) -> L.Trainer:
 
 def _create(
     config: Config,
-    data: ImageData,
+    data: Data,
     model: str | MakeModel | None,
     pretrained: bool,
     model_transform: Callable[[nn.Module], nn.Module] | None,
@@ -211,7 +212,7 @@ def _create(
     return check_module(model_transform(network), "model_transform")
 
 
-def _train(trainer: L.Trainer, lit: LitClassifier, batches: Iterable, data: ImageData) -> None:
+def _train(trainer: L.Trainer, lit: LitClassifier, batches: Iterable, data: Data) -> None:
     """Train; an interruption stays one.
 
     To Ctrl-C, and to a notebook's stop button, Lightning answers with `SystemExit`, and it ignores
@@ -235,12 +236,12 @@ def _train(trainer: L.Trainer, lit: LitClassifier, batches: Iterable, data: Imag
 
 def fit(
     config: Config,
-    data: ImageData,
+    data: Data,
     *,
     seed: int = 0,
     model: str | MakeModel | None = None,
     pretrained: bool = False,
-    make_loader: MakeLoader = ImageData.train_loader,
+    make_loader: MakeLoader | None = None,
     model_transform: Callable[[nn.Module], nn.Module] | None = None,
     batch_transform: BatchTransform | None = None,
     loss: Loss = F.cross_entropy,
@@ -253,7 +254,7 @@ def fit(
 ) -> Run:
     """Train once; with no seam filled this is the baseline.
 
-    ``seed`` decides the initial weights, the order of the images and their augmentations, each
+    ``seed`` decides the initial weights, the order of the examples and their augmentations, each
     from a random stream of its own: two variants with one seed start from the same weights and
     see the same batches.
 
@@ -261,7 +262,7 @@ def fit(
         model: a name that `create_model` knows, or ``num_classes -> Module``;
             None: ``config.model``.
         pretrained: start from pretrained weights; only for a model by name.
-        make_loader: data seam, ``(data, seed) -> batches``.
+        make_loader: data seam, ``(data, seed) -> batches``; None: ``data.train_loader(seed)``.
         model_transform: model seam, ``Module -> Module``, before training.
         batch_transform: batch seam, once per training batch; None: off.
         loss: loss seam, for training only.
@@ -301,7 +302,8 @@ def fit(
         start = time.perf_counter()
         lightning = quiet_trainer(**observed)
         reset_peak_memory(lightning.strategy.root_device)
-        _train(lightning, lit, prepare_loader(make_loader(data, seed)), data)
+        batches = make_loader(data, seed) if make_loader else data.train_loader(seed)
+        _train(lightning, lit, prepare_loader(batches), data)
         history.validate_last_epoch(lightning, lit, data.eval_loader())
         time_s = time.perf_counter() - start
     if not history.epochs:

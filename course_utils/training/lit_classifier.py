@@ -30,6 +30,17 @@ MakeOptimizer = Callable[[NamedParameters], torch.optim.Optimizer]
 MakeSchedule = Callable[[torch.optim.Optimizer, int], torch.optim.lr_scheduler.LRScheduler]
 
 
+IGNORED = -100  # the target of a token that is not predicted, such as padding; PyTorch's default
+
+
+def _list_predicted(logits: torch.Tensor, targets: torch.Tensor) -> Batch:
+    """Logits ``(M, C)`` and targets ``(M,)`` of all tokens with a target; of others as they are."""
+    if logits.ndim != 3:
+        return logits, targets
+    predicted = targets != IGNORED
+    return logits[predicted], targets[predicted]
+
+
 def _describe(value: object) -> str:
     """What a function returned, for a message: the type, and a tensor's shape."""
     if isinstance(value, torch.Tensor):
@@ -44,7 +55,10 @@ class LitClassifier(L.LightningModule):
     arguments of ``Trainer.fit`` and ``Trainer``, and a model is changed before it comes here.
 
     Args:
-        model: images ``(N, 3, H, W)`` to logits ``(N, C)``.
+        model: inputs to logits ``(N, C)``: images ``(N, 3, H, W)``, tokens ``(N, T)``. Or tokens
+            to logits ``(N, T, C)``, one prediction for each. Their targets are ``(N, T)``, and
+            those that are -100 (PyTorch's ``ignore_index``) do not count; losses and metrics get
+            the M others of a batch, as ``(M, C)`` and ``(M,)``.
         num_classes: C.
         make_optimizer: ``named parameters -> optimizer``, given ``(name, parameter)`` pairs of
             those that require gradients, in the order of the model. PyTorch's optimizers take
@@ -54,7 +68,7 @@ class LitClassifier(L.LightningModule):
             step; None: the learning rate is constant.
         loss: ``(logits, targets) -> scalar`` for training. Validation always uses plain
             cross-entropy on hard targets, so that its values can be compared.
-        batch_transform: ``(images, targets) -> (images, targets)``, called once for each training
+        batch_transform: ``(inputs, targets) -> (inputs, targets)``, called once for each training
             batch, after the batch is on the device; it may return soft targets ``(N, C)``.
             None: off.
     """
@@ -80,8 +94,8 @@ class LitClassifier(L.LightningModule):
         self.saved_bytes: int | None = None  # by the first training step; see count_saved_bytes
         self._is_counted = False  # whether the current batch is in the epoch's sums
 
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        return self.model(images)
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.model(inputs)
 
     def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
         if self.saved_bytes is not None:
@@ -92,8 +106,8 @@ class LitClassifier(L.LightningModule):
         return loss
 
     def _training_loss(self, batch: Batch) -> torch.Tensor:
-        images, targets = batch
-        logits = self(images)
+        inputs, targets = batch
+        logits, targets = _list_predicted(self(inputs), targets)
         loss = self.loss(logits, targets)
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             raise CourseError(f"loss returned {_describe(loss)}: return the mean over the batch")
@@ -109,15 +123,15 @@ class LitClassifier(L.LightningModule):
         """
         if self.batch_transform is None or not self.trainer.training:
             return batch
-        images, targets = batch
-        changed = self.batch_transform(images, targets)
+        inputs, targets = batch
+        changed = self.batch_transform(inputs, targets)
         if not isinstance(changed, tuple | list) or len(changed) != 2:
             found = _describe(changed)
-            raise CourseError(f"batch_transform returned {found}: return images and targets")
+            raise CourseError(f"batch_transform returned {found}: return inputs and targets")
         return changed[0], changed[1]
 
     def on_train_epoch_start(self) -> None:
-        self._images = 0
+        self._examples = 0
         self._loss_sum: torch.Tensor | float = 0.0
         self._right: torch.Tensor | int | None = 0
 
@@ -127,15 +141,15 @@ class LitClassifier(L.LightningModule):
     def on_train_batch_end(self, outputs, batch: Batch, batch_idx: int) -> None:
         """Log the epoch's means at its last batch: calling `log` at each step costs more."""
         if ends_epoch(self.trainer):
-            means = {"train_loss": self._loss_sum / self._images}
+            means = {"train_loss": self._loss_sum / self._examples}
             if self._right is not None:
-                means["train_accuracy"] = self._right / self._images
+                means["train_accuracy"] = self._right / self._examples
             self.log_dict(means, on_step=False, on_epoch=True, batch_size=1, sync_dist=True)
 
     def _count(self, loss: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor) -> None:
         """Add one batch to the epoch's sums: its first forward pass, at the weights before."""
         self._is_counted = True
-        self._images += len(targets)
+        self._examples += len(targets)
         self._loss_sum += loss.float() * len(targets)  # in bf16 a long sum stops growing
         if targets.ndim > 1:  # soft targets have no single right class to count
             self._right = None
@@ -143,8 +157,8 @@ class LitClassifier(L.LightningModule):
             self._right += (logits.argmax(dim=1) == targets).sum()
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        images, targets = batch
-        logits = self(images).float()
+        inputs, targets = batch
+        logits, targets = _list_predicted(self(inputs).float(), targets)
         loss = F.cross_entropy(logits, targets)
         self.val_accuracy.update(logits, targets)
         # probabilities, not logits: the metric takes logits inside [0, 1] for probabilities

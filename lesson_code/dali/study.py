@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 
 from course_utils.config import load_config
 from course_utils.data.augment import train_transform
-from course_utils.data.image_data import load_data
+from course_utils.data.load import load_data
 from course_utils.data.loaders import seed_worker
 from course_utils.measure.provenance import describe_hardware
 from course_utils.measure.timing import loading_rate

@@ -20,7 +20,7 @@ import typer
 
 from course_tools.study.keep import keep
 from course_utils.config import load_config
-from course_utils.data.image_data import load_data
+from course_utils.data.load import load_data
 from course_utils.models.freeze import freeze_before
 from course_utils.training.compare import compare
 from course_utils.training.parameter_groups import make_grouped

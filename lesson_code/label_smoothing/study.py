@@ -25,7 +25,8 @@ from torch.optim import LBFGS, AdamW
 
 from course_tools.study.keep import keep
 from course_utils.config import load_config
-from course_utils.data.image_data import ImageData, load_data
+from course_utils.data.image_data import ImageData
+from course_utils.data.load import load_data
 from course_utils.measure.calibration import FinalLogits, calibration_error
 from course_utils.models.freeze import freeze_before
 from course_utils.training.fit import fit

@@ -34,7 +34,8 @@ from torchvision.ops import FrozenBatchNorm2d
 
 from course_tools.study.keep import keep
 from course_utils.config import load_config
-from course_utils.data.image_data import ImageData, load_data
+from course_utils.data.image_data import ImageData
+from course_utils.data.load import load_data
 from course_utils.measure.memory import count_parameters
 from course_utils.measure.timing import measure_step
 from course_utils.models.create import create_model

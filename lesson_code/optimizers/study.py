@@ -39,7 +39,8 @@ from course_tools.study.jobs import run_missing
 from course_tools.study.keep import keep, name_data
 from course_tools.study.lesson_code import read_definitions
 from course_utils.config import Config, load_config
-from course_utils.data.image_data import ImageData, load_data
+from course_utils.data.image_data import ImageData
+from course_utils.data.load import load_data
 from course_utils.measure.provenance import read_commit
 from course_utils.training.fit import fit
 from course_utils.training.parameter_groups import make_grouped

@@ -26,7 +26,8 @@ from torchvision.transforms import v2
 from course_tools.study.jobs import run_missing
 from course_tools.study.keep import keep
 from course_utils.config import Config, load_config
-from course_utils.data.image_data import ImageData, load_data
+from course_utils.data.image_data import ImageData
+from course_utils.data.load import load_data
 from course_utils.training.fit import fit
 from course_utils.training.schedules import warmup_cosine
 

@@ -29,7 +29,8 @@ from course_tools.study.jobs import run_missing
 from course_tools.study.keep import keep, name_data, round_curve
 from course_utils.config import Config, load_config
 from course_utils.data.augment import flip_and_shift
-from course_utils.data.image_data import ImageData, Images, load_data
+from course_utils.data.image_data import ImageData, Images
+from course_utils.data.load import load_data
 from course_utils.data.loaders import BatchDataset, seed_worker
 from course_utils.measure.provenance import read_commit
 from course_utils.models.airbench import WIDTHS, make_airbench94, whiten_stem

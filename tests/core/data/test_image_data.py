@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from course_utils.config import load_config
-from course_utils.data.image_data import Images, load_data, split_stratified
+from course_utils.data.image_data import Images
+from course_utils.data.load import load_data
+from course_utils.data.split import split_stratified
 from course_utils.errors import CourseError
 
 # --- the split

@@ -11,7 +11,8 @@ import pytest
 from PIL import Image
 
 from course_utils.config import PROFILES, load_config
-from course_utils.data.image_data import FEWEST, load_data
+from course_utils.data.image_data import FEWEST
+from course_utils.data.load import load_data
 from course_utils.data.sources import open_images
 from course_utils.errors import CourseError
 from tests.own_folder import write_images
@@ -261,9 +262,9 @@ def test_too_few_images_are_said_before_any_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("count", "profile", "sentence"),
     [
-        (1, "smoke", "validation images leave out fish: give each class 3 images or more, or del"),
-        (1, "quick", "validation images leave out fish: give each class 3 images or more, or del"),
-        (2, "full", "validation images leave out fish: give each class 11 images or more, or del"),
+        (1, "smoke", "validation images leave out fish: give each class 3 images or more, or leave"),
+        (1, "quick", "validation images leave out fish: give each class 3 images or more, or leave"),
+        (2, "full", "validation images leave out fish: give each class 11 images or more, or leave"),
     ],
 )
 def test_a_class_that_a_split_leaves_out_is_named_with_what_helps(

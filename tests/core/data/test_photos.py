@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from course_utils.config import load_config
-from course_utils.data.image_data import load_data
+from course_utils.data.load import load_data
 from course_utils.data.photos import DESCRIPTION, PHOTOS, describe_photos, open_photos
 from course_utils.errors import CourseError
 from lesson_code.lora.shuffle_tiles import shuffle_tiles

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from course_utils.config import load_config
-from course_utils.data.image_data import load_data
+from course_utils.data.load import load_data
 from course_utils.errors import CourseError
 from course_utils.models.backbone import (
     BACKBONES,

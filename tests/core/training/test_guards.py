@@ -118,7 +118,7 @@ REFUSED = {
     ),
     "one of two": (
         {"batch_transform": lambda images, targets: images},
-        r"batch_transform returned a tensor of shape \(16, 3, 32, 32\): return images and targets",
+        r"batch_transform returned a tensor of shape \(16, 3, 32, 32\): return inputs and targets",
     ),
     "a loss for each": (
         {"loss": nn.CrossEntropyLoss(reduction="none")},

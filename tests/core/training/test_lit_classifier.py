@@ -116,7 +116,7 @@ def test_epoch_metrics_count_each_image_once_whatever_the_optimizer_does(model, 
     """With a learning rate of 0, both optimizers see the same losses."""
     _, once = train(model, batches, make_optimizer=partial(torch.optim.SGD, lr=0.0))
     lit, twice = train(model, batches, make_optimizer=partial(CallsTwice, lr=0.0))
-    assert lit._images == sum(len(targets) for _, targets in batches)
+    assert lit._examples == sum(len(targets) for _, targets in batches)
     for metric in ("train_loss", "train_accuracy"):
         assert twice.callback_metrics[metric] == once.callback_metrics[metric]
 
