@@ -30,6 +30,7 @@ COLAB_PACKAGES = (  # what lessons import; a test compares it with their imports
     "scipy",
     "tensorboard",
     "timm",
+    "tokenizers",
     "torch",
     "torchmetrics",
     "torchvision",

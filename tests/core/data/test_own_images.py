@@ -262,9 +262,9 @@ def test_too_few_images_are_said_before_any_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("count", "profile", "sentence"),
     [
-        (1, "smoke", "validation images leave out fish: give each class 3 images or more, or leave"),
-        (1, "quick", "validation images leave out fish: give each class 3 images or more, or leave"),
-        (2, "full", "validation images leave out fish: give each class 11 images or more, or leave"),
+        (1, "smoke", "validation images leave out fish: give each class 3 images or more, or"),
+        (1, "quick", "validation images leave out fish: give each class 3 images or more, or"),
+        (2, "full", "validation images leave out fish: give each class 11 images or more, or"),
     ],
 )
 def test_a_class_that_a_split_leaves_out_is_named_with_what_helps(
