@@ -23,9 +23,12 @@ from course_utils.data.glosses import open_glosses, read_split
 from course_utils.data.split import split_stratified
 from course_utils.data.tokens import MASK, encode_texts, make_tokenizer, pad_texts
 from course_utils.models.text_small import PADDING, TextSmall
+from course_utils.training.parameter_groups import group_parameters
+from course_utils.training.schedules import warmup_cosine
 
 __all__ = ["CANDIDATES", "Candidate", "main", "pretrain", "transfer"]
 
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SEEDS = (100, 101, 102)  # of the transfer test; lessons and studies report others
 LABELLED = {125: 16, 500: 10, 2000: 6}  # definitions: epochs
 NUM_VAL = 2000
@@ -86,14 +89,10 @@ def loss_of_batch(
     if candidate.objective == "causal":
         vectors = model.encode(tokens[:, :-1])[real[:, 1:]]
         return F.cross_entropy(model.predict_tokens(vectors), tokens[:, 1:][real[:, 1:]])
-    hidden = (torch.rand(tokens.shape, generator=generator) < candidate.masked) & real
+    drawn = torch.rand(tokens.shape, generator=generator).to(tokens.device)
+    hidden = (drawn < candidate.masked) & real
     vectors = model.encode(tokens.masked_fill(hidden, MASK))[hidden]
     return F.cross_entropy(model.predict_tokens(vectors), tokens[hidden])
-
-
-def lr_factor(step: int, total: int, warmup: float) -> float:
-    start = max(1, int(warmup * total))
-    return (step + 1) / start if step < start else (total - step) / (total - start)
 
 
 def pretrain(
@@ -108,19 +107,20 @@ def pretrain(
         depth=candidate.depth,
         heads=candidate.heads,
         causal=candidate.objective == "causal",
-    )
+    ).to(DEVICE)
     batches = [
         batch
         for _ in range(candidate.epochs)
         for batch in make_batches(texts, candidate.batch_tokens, generator)
     ]
     optimizer = make_adamw(model, candidate.peak_lr, candidate.weight_decay)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: lr_factor(step, len(batches), candidate.warmup)
-    )
+    warmup_steps = round(candidate.warmup * len(batches))
+    schedule = warmup_cosine(optimizer, len(batches), warmup_steps=warmup_steps)
     losses = []
     for batch in batches:
-        loss = loss_of_batch(model, pad_texts([texts[n] for n in batch]), candidate, generator)
+        loss = loss_of_batch(
+            model, pad_texts([texts[n] for n in batch]).to(DEVICE), candidate, generator
+        )
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -131,12 +131,9 @@ def pretrain(
 
 
 def make_adamw(model: nn.Module, lr: float, weight_decay: float) -> torch.optim.Optimizer:
-    """AdamW without decay of vectors; only what is trained."""
-    trained = [p for p in model.parameters() if p.requires_grad]
-    groups = [
-        {"params": [p for p in trained if p.ndim > 1], "weight_decay": weight_decay},
-        {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
-    ]
+    """AdamW over what is trained, without decay of vectors."""
+    trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    groups = group_parameters(trained, lr=lr, weight_decay=weight_decay, decay_norms=False)
     return torch.optim.AdamW(groups, lr=lr, betas=(0.9, 0.98), fused=True)
 
 
@@ -154,14 +151,11 @@ def fine_tune(
     generator = torch.Generator().manual_seed(seed)
     optimizer = make_adamw(model, lr, 0.01)
     steps = epochs * max(1, len(texts) // 32)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: lr_factor(min(step, steps - 1), steps, 0.1)
-    )
+    schedule = warmup_cosine(optimizer, steps, warmup_steps=steps // 10)
     for _ in range(epochs):
         for batch in torch.randperm(len(texts), generator=generator).split(32)[: len(texts) // 32]:
-            loss = F.cross_entropy(
-                model(pad_texts([texts[n] for n in batch.tolist()])), targets[batch]
-            )
+            tokens = pad_texts([texts[n] for n in batch.tolist()]).to(DEVICE)
+            loss = F.cross_entropy(model(tokens), targets[batch].to(DEVICE))
             optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -175,9 +169,8 @@ def measure_accuracy(model: TextSmall, texts: Sequence[np.ndarray], targets: Ten
     right = 0
     for start in range(0, len(order), 256):
         batch = order[start : start + 256]
-        right += (
-            (model(pad_texts([texts[n] for n in batch])).argmax(1) == targets[batch]).sum().item()
-        )
+        found = model(pad_texts([texts[n] for n in batch]).to(DEVICE)).argmax(1).cpu()
+        right += (found == targets[batch]).sum().item()
     return right / len(texts)
 
 
@@ -215,11 +208,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         start = time.perf_counter()
         if name == "from scratch":
             torch.manual_seed(0)
-            model, loss = TextSmall(), float("nan")
+            model, loss = TextSmall().to(DEVICE), float("nan")
         else:
             model, loss = pretrain(candidate, encode_texts(tokenizer, raw))
         row = {"name": name, "candidate": asdict(candidate), "loss": loss}
-        row["seconds"] = time.perf_counter() - start
+        row["seconds"], row["device"] = time.perf_counter() - start, DEVICE.type
         row["parameters"] = sum(p.numel() for p in model.parameters())
         row |= dict(transfer(model, encode_texts(tokenizer, labelled), targets))
         with chosen.into.open("a", encoding="utf-8") as file:
