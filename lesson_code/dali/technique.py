@@ -39,6 +39,7 @@ class ReadByDali:
 
 
 SEAM = {"make_loader": ReadByDali}
+NOT_FOR_TEXT = "it reads photographs"
 
 
 def invariant(record):

@@ -13,7 +13,7 @@ from course_utils.models.freeze import freeze_before
 
 
 def lora_without_freezing(model):
-    settings = {"r": 2, "target_modules": r"layer4\..*conv\d", "modules_to_save": ["fc"]}
+    settings = {"r": 2, "target_modules": r"layer4\.(.*conv\d|q|v)", "modules_to_save": ["fc"]}
     return get_peft_model(model, LoraConfig(**settings))
 
 

@@ -8,6 +8,7 @@ from torchvision.transforms import v2
 from tests.combinations.record import CLASSES, soften
 
 SEAM = {"batch_transform": v2.MixUp(alpha=1.0, num_classes=CLASSES)}
+NOT_FOR_TEXT = "it mixes pixels, and tokens are numbers of words"
 
 
 def invariant(record):

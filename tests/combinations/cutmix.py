@@ -6,6 +6,7 @@ from torchvision.transforms import v2
 from tests.combinations.record import CLASSES, soften
 
 SEAM = {"batch_transform": v2.CutMix(alpha=1.0, num_classes=CLASSES)}
+NOT_FOR_TEXT = "it exchanges rectangles of pixels"
 
 
 def invariant(record):

@@ -11,13 +11,15 @@ from lightning.pytorch import Callback
 from torch.nn.utils import get_total_norm
 from torch.optim import SGD
 
-from course_utils.data.image_data import ImageData
+from course_utils.data.text_data import TextData
+from course_utils.models.text_small import TextSmall
 from course_utils.training.fit import fit
 
 CLASSES = 10
 BATCHES = 6
 PEAK_LR = 0.1
 WATCHED = "layer4.0"  # a block that every technique trains
+WATCHED_OF_TEXT = "layer4"
 # Arguments of `fit` that hold one technique. Transforms are chained; the trainer's arguments are
 # put together.
 HOLD_ONE = ("make_loader", "loss", "make_optimizer", "make_schedule")
@@ -47,6 +49,14 @@ def merge_trainer_options(seams, accelerator):
     return merged
 
 
+def make_text_network(num_classes):
+    return TextSmall(num_classes, width=20, depth=4, heads=2)
+
+
+def serve(data, seed):
+    return data.train_loader(seed)
+
+
 def soften(targets):
     """Targets as floats ``(N, C)``, whether they are classes ``(N,)`` or mixed already."""
     return F.one_hot(targets, CLASSES).float() if targets.ndim == 1 else targets
@@ -67,7 +77,8 @@ class Record:
         self.batch_transforms = collect(seams, "batch_transform")
         self.trainer = merge_trainer_options(seams, accelerator)
         self.loss = take_one(seams, "loss", F.cross_entropy)
-        self.inner_make_loader = take_one(seams, "make_loader", ImageData.train_loader)
+        self.inner_make_loader = take_one(seams, "make_loader", serve)
+        self.is_text = isinstance(data, TextData)
         self.inner_make_optimizer = take_one(seams, "make_optimizer", partial(SGD, lr=PEAK_LR))
         self.batches = {name: [] for name in self.batch_transforms}  # (before, after)
         self.losses = []  # (logits, targets, loss) of each micro-batch, in its first pass
@@ -83,6 +94,7 @@ class Record:
         self.run = fit(
             config,
             data,
+            model=make_text_network if self.is_text else None,
             make_optimizer=self.make_optimizer,
             make_schedule=take_one(seams, "make_schedule", None),
             loss=self.note_loss,
@@ -133,12 +145,12 @@ class Record:
         self.begins_batch = False
         return loss
 
-    def change_batch(self, images, targets):
+    def change_batch(self, inputs, targets):
         for name, transform in self.batch_transforms.items():
-            before = images, soften(targets)
-            images, targets = transform(images, targets)
-            self.batches[name].append((before, (images, targets)))
-        return images, targets
+            before = inputs, soften(targets)
+            inputs, targets = transform(inputs, targets)
+            self.batches[name].append((before, (inputs, targets)))
+        return inputs, targets
 
     def note_forward(self, module, inputs):
         self.forwards[torch.is_grad_enabled()] += 1  # not in validation
@@ -149,7 +161,8 @@ class Record:
         self.before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
         heads = [p for name, p in model.named_parameters() if "fc." in name and p.requires_grad]
         [self.head_bias] = [p for p in heads if p.ndim == 1]
-        [watched] = [m for n, m in model.named_modules() if n.endswith(WATCHED)]
+        name_watched = WATCHED_OF_TEXT if self.is_text else WATCHED
+        [watched] = [m for n, m in model.named_modules() if n.endswith(name_watched)]
         watched.register_forward_pre_hook(self.note_forward)
         return model
 
@@ -179,8 +192,8 @@ def check_training(record):
         assert loss.isfinite()
         if targets.ndim > 1:
             torch.testing.assert_close(targets.sum(dim=1), torch.ones(len(targets)))
-    images, targets = (torch.cat(part) for part in zip(*record.data.eval_loader(), strict=True))
+    [(inputs, targets)] = record.data.eval_loader()
     with torch.no_grad():
-        plain = F.cross_entropy(record.run.model(images), targets).item()
+        plain = F.cross_entropy(record.run.model(inputs), targets).item()
     exact = record.trainer.get("precision", "32-true") == "32-true"
     assert record.run.metrics["val_loss"] == pytest.approx(plain, abs=1e-4 if exact else 0.05)

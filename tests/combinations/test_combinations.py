@@ -14,6 +14,7 @@ that no lesson is about. The files are found; for these tests they hold
   and ``COMPARED_FAULTS`` for it;
 - ``EXCLUDES``, if any: techniques, by name, together with which it does not train as it should;
 - ``MISSING``, if it cannot be trained everywhere: why it cannot be trained here, or "";
+- ``NOT_FOR_TEXT``, if it is for images only: why. All others train a small network on texts, too;
 - instead of all these ``NOT_COMBINED``, why the technique cannot be trained together with others.
 """
 
@@ -25,6 +26,7 @@ import torch.nn.functional as F
 
 pytest.register_assert_rewrite("lesson_code", "tests.combinations")  # before they are imported
 
+from course_utils.data.load import load_data  # noqa: E402
 from tests.combinations.culprits import Check, find_failures  # noqa: E402
 from tests.combinations.record import BATCHES, CLASSES, HOLD_ONE, Record, check_training  # noqa: E402
 from tests.places import ROOT, find_notebooks  # noqa: E402
@@ -141,6 +143,23 @@ def fail_for(failures):
 @pytest.mark.parametrize("names", ROWS.values(), ids=ROWS)
 def test_invariants_hold(names, trainings):
     fail_for(find_failures(trainings.list_checks(names), names))
+
+
+FOR_TEXT = {
+    name: seam for name, seam in SEAMS.items() if not getattr(TECHNIQUES[name], "NOT_FOR_TEXT", "")
+}
+TEXT_ROWS = {"all": list_rows(FOR_TEXT, EXCLUSIONS)["all"]} | {name: [name] for name in FOR_TEXT}
+
+
+@pytest.fixture(scope="module")
+def text_trainings(tiny_config):
+    config = tiny_config.replace(dataset="glosses")
+    return Trainings(config, load_data(config), FOR_TEXT)
+
+
+@pytest.mark.parametrize("names", TEXT_ROWS.values(), ids=TEXT_ROWS)
+def test_invariants_hold_for_texts(names, text_trainings):
+    fail_for(find_failures(text_trainings.list_checks(names), names))
 
 
 COMPARED = [name for name, technique in TECHNIQUES.items() if hasattr(technique, "compare")]
