@@ -114,11 +114,17 @@ every_exercise = pytest.mark.parametrize("exercise", EXERCISES)
 
 
 @every_exercise
-def test_right_answers_pass(exercise, seeds):
-    """A check compares what an answer does, not how it is written."""
+def test_right_answers_pass(exercise, seeds, request):
+    """A check compares what an answer does, not how it is written.
+
+    An experiment trains for some twenty seconds, and its lesson executes the solution: by default
+    one other answer is enough.
+    """
     assert len(exercise.right) >= MIN_RIGHT
     sources = (exercise.solution, *exercise.right)
     assert len({normalise(source) for source in sources}) == len(sources)
+    if "(config, data)" in exercise.solution and not request.config.option.nightly:
+        sources = exercise.right[:1]
     for source in sources:
         for _ in seeds(exercise):
             assert "passed" in answer(exercise, source)
