@@ -174,7 +174,10 @@ def make_glosses(folder: Path, target: Path, per_class: dict[str, int] | None = 
         about["splits"][split] = {"count": len(lines), "bytes": len(content), "sha256": digest}
         write_atomically(target / f"{split}.tsv.xz", content)
     tokenizer = make_tokenizer([gloss.text for gloss in splits["pretraining"]], VOCABULARY)
-    write_atomically(target / TOKENIZER, tokenizer.to_str())
+    content = tokenizer.to_str().encode()
+    digest = hashlib.sha256(content).hexdigest()
+    about["tokenizer"] = {"tokens": tokenizer.get_vocab_size(), "sha256": digest}
+    write_atomically(target / TOKENIZER, content)
     write_atomically(target / DESCRIPTION, json.dumps(about, indent=1, ensure_ascii=False) + "\n")
     return about
 

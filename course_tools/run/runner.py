@@ -21,6 +21,7 @@ from course_tools.run.plan import Plan
 from course_tools.run.probe import check_writable
 from course_tools.run.record import COURSE_FILE, CourseResult, load_earlier, write_course
 from course_utils.data.load import load_data
+from course_utils.data.text_data import TextData
 from course_utils.errors import CourseError
 from course_utils.measure.provenance import describe_hardware, read_commit, read_versions
 from course_utils.processes.threads import use_threads
@@ -152,7 +153,9 @@ def run_lessons(
     """
     _check_parameters(chosen, plan.parameters)
     if plan.config.dataset != "shapes":
-        load_data(plan.config)  # a fault in somebody's own data is one line now, not a traceback
+        data = load_data(plan.config)  # a fault in somebody's own data is one line now
+        if isinstance(data, TextData):
+            raise CourseError(f"{plan.config.dataset} has texts: the lessons train on images")
     threads = use_threads()
     if not threads.is_reduced:  # else it has said so
         console.print(threads.describe(), soft_wrap=True)

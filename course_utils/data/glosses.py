@@ -13,22 +13,45 @@ from course_utils.data.described import read_description
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
 
-__all__ = ["DESCRIPTION", "GLOSSES", "SPLITS", "describe_glosses", "open_glosses", "read_split"]
+__all__ = [
+    "DESCRIPTION",
+    "GLOSSES",
+    "SPLITS",
+    "describe_glosses",
+    "open_glosses",
+    "read_checked",
+    "read_split",
+]
 
 GLOSSES = ROOT / "data" / "text"
 DESCRIPTION = "glosses.json"  # classes, counts, checksums, what was left out
 SPLITS = ("train", "test", "pretraining")  # the last one has none of the first two
-NEEDED = {"classes", "splits"}
+NEEDED = {"classes", "splits", "tokenizer"}
 FIX = "restore it with `git checkout data/text`"
 
 
 def describe_glosses(folder: Path = GLOSSES) -> dict:
-    """Classes, source, seed, and for each split the number of its definitions and its sha256.
+    """Classes, source, seed, the number of each split's definitions, and the files' sha256.
 
     Raises:
         CourseError: no JSON there, or one that cannot be read.
     """
     return read_description(folder / DESCRIPTION, NEEDED, FIX)
+
+
+def read_checked(path: Path, sha256: str) -> bytes:
+    """The bytes of a file, if they have this checksum.
+
+    Raises:
+        CourseError: the file is missing, or has another one.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError:
+        raise CourseError(f"{path} is missing: {FIX}") from None
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise CourseError(f"{path} is damaged (wrong checksum): {FIX}")
+    return content
 
 
 def read_split(split: str, folder: Path = GLOSSES) -> list[tuple[str, str]]:
@@ -41,13 +64,8 @@ def read_split(split: str, folder: Path = GLOSSES) -> list[tuple[str, str]]:
     Raises:
         CourseError: the file is missing, or its sha256 is not that of the description.
     """
-    about, path = describe_glosses(folder), folder / f"{split}.tsv.xz"
-    try:
-        content = path.read_bytes()
-    except OSError:
-        raise CourseError(f"{path} is missing: {FIX}") from None
-    if hashlib.sha256(content).hexdigest() != about["splits"][split]["sha256"]:
-        raise CourseError(f"{path} is damaged (wrong checksum): {FIX}")
+    expected = describe_glosses(folder)["splits"][split]["sha256"]
+    content = read_checked(folder / f"{split}.tsv.xz", expected)
     lines = lzma.decompress(content).decode("utf-8").splitlines()
     return [(kind, text) for kind, _, text in (line.partition("\t") for line in lines)]
 

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from course_utils.data.glosses import open_glosses
-from course_utils.data.own_images import check_same_classes, list_classes
+from course_utils.data.own_images import READABLE, check_same_classes, list_classes
+from course_utils.data.sources import NAMED
 from course_utils.errors import CourseError
 
 __all__ = ["FEWEST", "OpenedTexts", "is_text", "open_texts"]
@@ -28,10 +29,17 @@ class OpenedTexts(NamedTuple):
 
 
 def is_text(dataset: str) -> bool:
-    """Whether a data set's name is one of texts: `glosses`, a CSV file, or a folder of texts."""
+    """Whether a data set's name is one of texts: `glosses`, a CSV file, or a folder of texts.
+
+    A folder of images stays one, whatever notes lie beside them.
+    """
+    if dataset in NAMED:
+        return False
     root = Path(os.path.expanduser(dataset))
-    is_folder = (root / "train.csv").is_file() or any(root.glob("train/*/*.txt"))
-    return dataset == "glosses" or root.suffix == ".csv" or is_folder
+    if dataset == "glosses" or root.suffix == ".csv" or (root / "train.csv").is_file():
+        return True
+    kinds = {path.suffix.lower() for path in root.glob("train/*/*")}
+    return ".txt" in kinds and kinds.isdisjoint(READABLE)
 
 
 def _require_short(text: str, where: str) -> str:

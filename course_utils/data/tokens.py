@@ -9,8 +9,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from torch import Tensor
 from torch.utils.data import Sampler
 
-from course_utils.data.glosses import FIX, GLOSSES
-from course_utils.errors import CourseError
+from course_utils.data.glosses import GLOSSES, describe_glosses, read_checked
 from course_utils.models.text_small import PADDING
 
 __all__ = [
@@ -51,16 +50,14 @@ def make_tokenizer(texts: Sequence[str], vocabulary: int) -> Tokenizer:
     return tokenizer
 
 
-def read_tokenizer(path: Path = GLOSSES / TOKENIZER) -> Tokenizer:
-    """The tokenizer of the pretrained text network.
+def read_tokenizer(folder: Path = GLOSSES) -> Tokenizer:
+    """The tokenizer of the text network, from the folder of the glosses.
 
     Raises:
-        CourseError: the file is missing or damaged.
+        CourseError: the file is missing, or its sha256 is not that of the description.
     """
-    try:
-        return Tokenizer.from_file(str(path))
-    except Exception:  # the library raises nothing narrower
-        raise CourseError(f"{path} is missing or damaged: {FIX}") from None
+    content = read_checked(folder / TOKENIZER, describe_glosses(folder)["tokenizer"]["sha256"])
+    return Tokenizer.from_str(content.decode("utf-8"))
 
 
 def encode_texts(tokenizer: Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:

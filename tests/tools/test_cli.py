@@ -30,6 +30,7 @@ from tests.tools.toy_lessons import write_course
         (["07_none"], "no lesson '07_none': choose from 00_start_here, 01_baseline"),
         (["--profile", "fast"], "no profile 'fast': choose from smoke, quick, full"),
         (["--dataset", "mnist"], "no data set 'mnist': use shapes, photos, cifar10 or"),
+        (["--dataset", "glosses"], "glosses has texts: the lessons train on images"),
         (["-p", "BETA=1"], "has no parameter 'BETA': it has ALPHA"),
         (["-p", "ALPHA"], "-p ALPHA: write it as NAME=VALUE"),
         (["--first-seed", "-1"], r"first seed .*-1.* is not an integer"),

@@ -73,8 +73,16 @@ def test_a_folder_of_text_files(tmp_path):
 
 
 def test_a_folder_of_images_is_none(tmp_path):
-    (tmp_path / "train" / "cat").mkdir(parents=True)
+    folder = tmp_path / "train" / "cat"
+    folder.mkdir(parents=True)
     assert not is_text(str(tmp_path))
+    (folder / "notes.txt").write_text("where the pictures come from")
+    (folder / "1.JPG").touch()
+    assert not is_text(str(tmp_path))
+
+
+def test_a_named_data_set_of_images_is_none(tmp_path, monkeypatch):
+    monkeypatch.chdir(write_folder(tmp_path / "photos").parent)
     assert not is_text("photos")
 
 

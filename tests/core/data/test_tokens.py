@@ -1,11 +1,15 @@
+import shutil
+
 import numpy as np
 import pytest
 import torch
 
+from course_utils.data.glosses import DESCRIPTION, GLOSSES
 from course_utils.data.tokens import (
     END,
     LONGEST,
     SPECIAL,
+    TOKENIZER,
     LengthSampler,
     encode_texts,
     make_tokenizer,
@@ -13,6 +17,7 @@ from course_utils.data.tokens import (
     read_tokenizer,
 )
 from course_utils.errors import CourseError
+from course_utils.models.text_small import TextSmall
 
 WORDS = ["a small animal", "a small plant", "an animal that eats plants", "the animal"] * 20
 
@@ -81,10 +86,19 @@ def test_the_order_does_not_rise_with_the_length():
     assert abs(np.corrcoef(starts, np.arange(len(starts)))[0, 1]) < 0.4
 
 
-@pytest.mark.parametrize("content", [None, "{}", "\0"])
-def test_a_damaged_tokenizer_is_one_line(tmp_path, content):
-    path = tmp_path / "tokenizer.json"
-    if content is not None:
-        path.write_text(content)
-    with pytest.raises(CourseError, match=r"tokenizer.json is missing or damaged: restore it"):
-        read_tokenizer(path)
+@pytest.mark.parametrize(("change", "said"), [(None, "is missing"), (b" ", "is damaged")])
+def test_a_damaged_tokenizer_is_one_line(tmp_path, change, said):
+    for name in (DESCRIPTION, TOKENIZER):
+        shutil.copy(GLOSSES / name, tmp_path)
+    assert read_tokenizer(tmp_path).get_vocab_size() == TextSmall().tokens.num_embeddings
+    path = tmp_path / TOKENIZER
+    if change is None:
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes() + change)
+    with pytest.raises(CourseError, match=rf"tokenizer\.json {said}.*: restore it"):
+        read_tokenizer(tmp_path)
+
+
+def test_a_text_is_no_longer_than_the_network_has_positions():
+    assert TextSmall().positions.num_embeddings == LONGEST
