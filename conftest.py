@@ -27,11 +27,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    needed = [config.option.nightly or not item.get_closest_marker("nightly") for item in items]
-    if config.option.since:
-        changed = list_changed(config.option.since)
-        about = [is_needed(item.nodeid, changed) for item in items]
-        needed = [one and other for one, other in zip(needed, about, strict=True)]
+    since = config.option.since
+    changed = list_changed(since) if since else []
+
+    def is_chosen(item: pytest.Item) -> bool:
+        of_lesson = item.get_closest_marker("lesson_changed") is not None
+        is_slow = item.get_closest_marker("nightly") or (of_lesson and not since)
+        if is_slow and not config.option.nightly:
+            return False
+        return not since or is_needed(item.nodeid, changed, of_lesson=of_lesson)
+
+    needed = [is_chosen(item) for item in items]
     if not all(needed):
         left = [item for item, is_one in zip(items, needed, strict=True) if not is_one]
         config.hook.pytest_deselected(items=left)

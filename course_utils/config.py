@@ -15,10 +15,10 @@ class Config:
     """What a lesson trains, frozen: made by `load_config`, varied with `replace`."""
 
     profile: str
-    dataset: str  # "photos", "shapes", "cifar10" or a folder of images
+    dataset: str  # "photos", "glosses", "shapes", "cifar10", a folder of images or of texts
     model: str  # a name that `create_model` knows
-    num_train: int | None  # images in the training split; None: all there are
-    num_val: int  # images in the validation split
+    num_train: int | None  # examples in the training split; None: all there are
+    num_val: int  # examples in the validation split
     epochs: int
     batch_size: int
     peak_lr: float  # learning rate of the baseline's AdamW
@@ -49,10 +49,10 @@ class Config:
     def describe(self) -> str:
         """One line for the reader: what will run."""
         epochs = "1 epoch" if self.epochs == 1 else f"{self.epochs} epochs"
-        images = f"{self.num_train:,}" if self.num_train else "all the"
+        count = f"{self.num_train:,}" if self.num_train else "all the"
         return (
-            f"profile {self.profile} · data {self.dataset}: up to {images} training and "
-            f"{self.num_val:,} validation images · model {self.model} · {epochs} "
+            f"profile {self.profile} · data {self.dataset}: up to {count} training and "
+            f"{self.num_val:,} validation examples · model {self.model} · {epochs} "
             f"of batches of {self.batch_size} · seeds {', '.join(map(str, self.seeds))}"
         )
 

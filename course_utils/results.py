@@ -67,7 +67,7 @@ class RunRecord(TypedDict):
     seed: int
     metrics: dict[str, int | float]  # NaN, where a training diverged
     time_s: Seconds
-    images_per_s: float | None
+    examples_per_s: float | None
     trainable_parameters: int
     parameters: int
     saved_bytes: int | float | None

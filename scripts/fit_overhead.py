@@ -64,7 +64,7 @@ def main(
         os.environ["COURSE_RUNS_DIR"] = runs
         for seed in range(rounds):
             first_plain = time_plain_loop(config, data, seed)
-            ours = [fit(config, data, seed=seed).images_per_s for _ in range(2)]
+            ours = [fit(config, data, seed=seed).examples_per_s for _ in range(2)]
             last_plain = time_plain_loop(config, data, seed)
             plain = (first_plain + last_plain) / 2  # A B B A: a drift of the machine cancels
             ratios.append(sum(ours) / 2 / plain)

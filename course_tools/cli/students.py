@@ -71,6 +71,8 @@ def check_exercises(
     from course_tools.grade.exercises import find_exercises, find_notebook
     from course_tools.grade.reading import read_submission
     from course_tools.interrupts import ending_on_interrupt
+    from course_tools.run.lessons import NOTEBOOKS
+    from course_utils.predictions import FILE as PREDICTIONS
 
     lessons = find_exercises()
     folder = BUILD / "progress"
@@ -104,4 +106,7 @@ def check_exercises(
     if untouched:
         console.print(f"not begun yet: {', '.join(untouched)}", soft_wrap=True)
     console.print(progress.make_progress_table(lessons, folder))
+    predictions = progress.make_prediction_table(NOTEBOOKS / PREDICTIONS)
+    if predictions.rows:
+        console.print(predictions)
     raise typer.Exit(0 if all_passed else 1)

@@ -1,5 +1,6 @@
 """The commands of instructors and authors, which a students' course has not."""
 
+from datetime import date
 from pathlib import Path
 from typing import Annotated
 
@@ -183,22 +184,37 @@ def sync() -> None:
 
 @app.command("pretrain")
 def pretrain_backbone(
-    images: Annotated[Path, typer.Option(help="folder with Tiny ImageNet (train/, val/)")],
+    images: Annotated[
+        Path | None, typer.Option(help="of photographs: folder with Tiny ImageNet (train/, val/)")
+    ] = None,
+    text: Annotated[
+        bool, typer.Option("--text", help="of texts: learns from the definitions in data/text")
+    ] = False,
     seed: Annotated[
         int, typer.Option(help="of weights, order and augmentation", min=0, max=2**32 - 1)
     ] = 0,
 ) -> None:
-    """Make the pretrained backbone in data/weights again (git keeps the old one)."""
-    from course_tools import pretrain
+    """Make a pretrained backbone in data/weights again (git keeps the old one)."""
     from course_tools.interrupts import ending_on_interrupt
     from course_utils.models import backbone
 
+    if (images is None) == (not text):
+        raise CourseError("course pretrain: give --images FOLDER or --text, one of the two")
     interrupted = "course: interrupted; the backbone is the one that was there"
     with ending_on_interrupt(console, interrupted):
-        about = pretrain.pretrain(images, backbone.WEIGHTS, seed)
+        if images is not None:
+            from course_tools.pretrain.images import pretrain
+
+            about = pretrain(images, backbone.WEIGHTS, seed)
+            reached = f"{100 * about['val_accuracy']:.2f} % of the validation images"
+        else:
+            from course_tools.pretrain.texts import pretrain as pretrain_texts
+
+            about = pretrain_texts(backbone.WEIGHTS, seed)
+            losses = [f"{loss:.3f} ({name})" for name, loss in about["val_loss"].items()]
+            reached = f"a loss on held-out definitions of {' and '.join(losses)}"
     console.print(
-        f"{about['model']}: {100 * about['val_accuracy']:.2f} % of the validation images in "
-        f"{about['time_s']:.0f} s → {backbone.WEIGHTS}",
+        f"{about['model']}: {reached} in {about['time_s']:.0f} s → {backbone.WEIGHTS}",
         soft_wrap=True,
     )
 
@@ -218,9 +234,9 @@ def study(
 ) -> None:
     """Train what the studies of lessons lack; what is trained is kept, and never trained twice."""
     from course_tools.interrupts import ending_on_interrupt
-    from course_tools.study.command import check_study, open_executor, run_study
+    from course_tools.study.command import check_study, open_workers, run_study
     from course_tools.study.declare import find_studies, load_study
-    from course_tools.study.study_file import StudyFile
+    from course_tools.study.describe import list_studies
 
     for name in names or ():
         load_study(name)  # refuses an unknown one before anything is trained
@@ -228,17 +244,11 @@ def study(
         for name in names or find_studies():
             console.print(check_study(name), soft_wrap=True)
     elif not names:
-        for name in find_studies():
-            found = StudyFile(name)
-            minutes = sum(row["seconds"] for row in found.rows.values()) / 60
-            console.print(
-                f"{name}: {found.study.question} {len(found.rows)} trainings, "
-                f"{found.count_left()} left; {minutes:.0f} minutes of one core",
-                soft_wrap=True,
-            )
+        for line in list_studies(jobs, date.today()):
+            console.print(line, soft_wrap=True)
     else:
         with ending_on_interrupt(console, "course: interrupted; what is trained is kept"):
             for name in names:
-                with open_executor(jobs, dask) as executor:
-                    found = run_study(name, executor, say=console.print)
+                with open_workers(jobs, dask) as workers:
+                    found = run_study(name, workers, say=console.print)
                 console.print(f"study: {found.path}", soft_wrap=True)

@@ -13,9 +13,11 @@ from course_tools.grade.check import NOT_WRITTEN, Result
 from course_tools.grade.exercises import LessonExercises
 from course_tools.grade.kernel import is_lasting
 from course_utils.files import ROOT, write_atomically
+from course_utils.predictions import read_predictions
 from course_utils.results import validate
 
-__all__ = ["find_key", "is_untouched", "load_results", "make_progress_table", "store_results"]
+__all__ = ["find_key", "is_untouched", "load_results", "make_prediction_table"]
+__all__ += ["make_progress_table", "store_results"]
 
 
 def find_key(notebook: nbformat.NotebookNode, lesson: LessonExercises) -> str:
@@ -83,4 +85,18 @@ def make_progress_table(lessons: Sequence[LessonExercises], folder: Path) -> Tab
     table.add_section()
     count = f"{checked} of {len(lessons)} lessons begun"
     table.add_row("all", count, f"{earned} of {sum(lesson.points for lesson in lessons)}", "")
+    return table
+
+
+def make_prediction_table(path: Path) -> Table:
+    """All that was predicted in the lessons, beside what they found.
+
+    Raises:
+        CourseError: the file is damaged.
+    """
+    table = Table("lesson", "prediction", "predicted", "found", box=None, title="Predictions")
+    for lesson, numbers in sorted(read_predictions(path).items()):
+        for name, pair in numbers.items():
+            found = f"{pair['found']:.3g}" if "found" in pair else "–"
+            table.add_row(lesson, name.replace("_", " "), f"{pair['predicted']:g}", found)
     return table

@@ -34,6 +34,7 @@ COLAB_PACKAGES = (  # what lessons import; a test compares it with their imports
     "torch",
     "torchmetrics",
     "torchvision",
+    "transformers",
     "tqdm",
 )
 CELL = """\

@@ -7,7 +7,9 @@ They stand in the ``headline`` of the lesson's metadata, a list of dictionaries,
 - ``{"claim": "its text"}``: a claim of the lesson, with its value;
 - ``{"study": …, "arm": {…}, "baseline": {…}}``: two groups of rows of a study in ``data/results``,
   paired by their seeds. A group is given by what its rows have in common, and by ``"metric"``
-  where that is not the accuracy. ``"pairs"`` says what the seeds number, if not seeds.
+  where that is not the accuracy. ``"pairs"`` says what the seeds number, if not seeds;
+- ``{"study": …, "regime": …, "arm": …, "baseline": …}``: two variants of a study that
+  ``course study`` trains.
 
 A ``"label"`` says what these names do not say: the regime in which it was measured.
 """
@@ -16,7 +18,8 @@ from collections.abc import Mapping, Sequence
 
 from course_tools.run.lessons import Lesson
 from course_utils.measure.paired import PairedDifference, paired_difference
-from course_utils.results import LessonResult, values_by_arm
+from course_utils.results import LessonResult, validate, values_by_arm
+from course_utils.study_results import StudyResult
 
 __all__ = ["NOT_MEASURED", "describe", "describe_study", "makes_claim"]
 
@@ -24,11 +27,13 @@ NOT_MEASURED = "not measured yet"
 SEARCH_SEEDS = ("search_seed", "sweep_seed")  # of a study: it chose settings and reports nothing
 
 
-def _format_difference(found: PairedDifference, seeds: str, regime: Sequence[str]) -> str:
+def _format_difference(
+    found: PairedDifference, seeds: str, regime: Sequence[str], margin: float = 0.01
+) -> str:
     """The difference in points, its interval, over what and in which regime, and the verdict."""
     width = f"{found.format_interval(100)}; {seeds}" if found.n > 1 else "one seed, no interval"
     mean, about = f"{100 * found.mean:+.2f} points", ", ".join([width, *regime])
-    return f"{mean} ({about}): {found.describe_verdict()}"
+    return f"{mean} ({about}): {found.describe_verdict(margin=margin)}"
 
 
 def _name_regime(images: int | None, epochs: float | None) -> list[str]:
@@ -100,8 +105,11 @@ def describe_study(headline: Mapping, study: Mapping) -> tuple[str, str]:
 
     Raises:
         KeyError: the rows have no such metric.
-        ValueError: a group is not one variant, or the two have no seed in common.
+        ValueError: a group is not one variant, or the two have no seed in common; no such regime
+            or variant.
     """
+    if "regime" in headline:
+        return _describe_declared(headline, validate(StudyResult, study))
     arm, baseline = headline["arm"], headline["baseline"]
     treated, compared = _choose_rows(study, arm), _choose_rows(study, baseline)
     seeds = sorted(treated.keys() & compared.keys())
@@ -114,6 +122,18 @@ def describe_study(headline: Mapping, study: Mapping) -> tuple[str, str]:
     pairs = f"{found.n} {headline.get('pairs', 'seeds')} of `{headline['study']}`"
     what = " against ".join(", ".join(map(str, side.values())) for side in (arm, baseline))
     return what, _format_difference(found, pairs, regime)
+
+
+def _describe_declared(headline: Mapping, study: StudyResult) -> tuple[str, str]:
+    name, arm, baseline = (headline[key] for key in ("regime", "arm", "baseline"))
+    found = study.difference(name, arm, baseline)
+    regime = study.regimes[name]
+    examples = regime.few or regime.config.num_train
+    about = [f"{examples:,} examples"] if examples else []
+    about += _name_regime(None, regime.config.epochs)
+    seeds = f"{found.n} seeds of `{headline['study']}`"
+    what = f"{arm} against {baseline} ({name})"
+    return what, _format_difference(found, seeds, about, study.margin)
 
 
 def makes_claim(lesson: Lesson, text: str) -> bool:

@@ -72,7 +72,12 @@ def read_studies(lessons: Sequence[Lesson], folder: Path = STUDIES) -> dict[str,
         CourseError: one of them is missing or damaged.
     """
     names = [headline["study"] for x in lessons for headline in x.headline if "study" in headline]
-    return {name: read_file(folder / f"{name}.json") for name in dict.fromkeys(names)}
+    studies = {name: read_file(folder / f"{name}.json") for name in dict.fromkeys(names)}
+    for study in studies.values():
+        if "regimes" in study:  # of `course study`: each regime has its data
+            used = dict.fromkeys(x["config"]["dataset"] for x in study["regimes"].values())
+            study["dataset"] = " and ".join(used)
+    return studies
 
 
 def _find_result(lesson: Lesson, results: dict) -> LessonResult | None:
@@ -111,7 +116,8 @@ def _fill_from_study(
         found = describe_study(headline, study)
     except (AttributeError, KeyError, TypeError, ValueError):
         raise _refuse(lesson, headline) from None
-    return [found if results["dataset"] == study.get("dataset") else None for results in sets]
+    same = ["regime" in headline or x["dataset"] == study.get("dataset") for x in sets]
+    return [found if is_same else None for is_same in same]
 
 
 def _fill(

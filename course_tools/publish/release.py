@@ -34,7 +34,7 @@ COPIED = (
     "requirements.lock",
     "environment.yml",
 )
-LEFT_OUT = ("course_tools/cli/teaching.py", "course_tools/pretrain.py", "course_tools/publish")
+LEFT_OUT = ("course_tools/cli/teaching.py", "course_tools/pretrain", "course_tools/publish")
 MAY_BE_LEFT_OUT = "data/photos"  # data/README.md says how
 RELEASE = MadeFolder(
     "release", ".released.json", (".git", ".venv", "build", "runs", "notebooks/runs")

@@ -1,15 +1,17 @@
-"""``course sync``: the tables of README and docs, the README's figure, links between lessons.
+"""``course sync``: tables of README and docs, the README's figure, links and minutes of lessons.
 
 They are written from the lessons and from stored results. Nothing of it is edited by hand, so a
 new lesson is a new notebook and no edit elsewhere.
 """
 
+import copy
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import nbformat
 
+from course_tools.publish.minutes import set_minutes
 from course_tools.publish.problems import HEADING, read_problems
 from course_tools.publish.readme import format_findings, format_section
 from course_tools.publish.readme_figure import draw_figure, format_figure, is_stale
@@ -120,10 +122,13 @@ def list_changes(root: Path, lessons: Sequence[Lesson]) -> dict[Path, str]:
     page = root / RESULTS_PAGE
     results = replace_section(page.read_text("utf-8"), "results", format_section(lessons, root))
     wanted = {readme: text, page: results}
-    for lesson, line in navigation.items():
+    for lesson in lessons:
         notebook = lesson.read()
-        if not notebook.cells[-1].source.endswith(f"\n\n{line}"):
-            set_navigation(notebook, line)
+        before = copy.deepcopy(notebook)
+        set_minutes(notebook)
+        if lesson in navigation:
+            set_navigation(notebook, navigation[lesson])
+        if notebook != before:
             wanted[lesson.path] = nbformat.writes(notebook) + "\n"
     return {path: text for path, text in wanted.items() if path.read_text("utf-8") != text}
 

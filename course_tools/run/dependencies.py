@@ -7,7 +7,7 @@ layout do not, nor do imports for type checkers.
 import ast
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -17,6 +17,7 @@ __all__ = [
     "describe_code",
     "find_modules",
     "find_strings",
+    "find_studies",
     "mentions",
     "parse_cell",
     "parse_file",
@@ -84,10 +85,27 @@ def mentions(tree: ast.Module, name: str) -> bool:
     return any(name in [getattr(node, field, "") for field in fields] for node in ast.walk(tree))
 
 
-def find_strings(tree: ast.Module) -> set[str]:
+def find_strings(tree: ast.AST) -> set[str]:
     """All string constants in the code, parts of f-strings included."""
     constants = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
     return {value for value in constants if isinstance(value, str)}
+
+
+def find_studies(trees: Sequence[ast.Module]) -> set[str]:
+    """The names of the studies that the code reads with ``read_study("name")``.
+
+    Where a call has no literal, or the function is handed on, it may be any string of the code.
+    """
+    names, unclear = set(), False
+    for tree in trees:
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        literals = {id(call.func): find_strings(call) for call in calls}
+        for node in ast.walk(tree):
+            if "read_study" in (getattr(node, "id", ""), getattr(node, "attr", "")):
+                named = literals.get(id(node), set())
+                names |= named
+                unclear |= not named
+    return names.union(*map(find_strings, trees)) if unclear else names
 
 
 def _is_for_types_only(node: ast.AST) -> bool:

@@ -19,6 +19,7 @@ from course_tools.run.dependencies import (
     describe_code,
     find_modules,
     find_strings,
+    find_studies,
     mentions,
     parse_cell,
     parse_file,
@@ -129,6 +130,9 @@ def find_inputs(notebook: nbformat.NotebookNode, config: Config, root: Path = RO
     datasets = {config.dataset} | strings & set(NAMED_DATA)
     named = [name for name in strings if name.endswith(".json")]
     results = [root / folder / name for folder in RESULTS for name in named]
+    studies = find_studies(trees)
+    stored = (root / "lesson_code").glob("*/study.json")
+    results += [path for path in stored if path.parent.name in studies]
     if any(mentions(tree, "read_measured") for tree in trees):
         results += (root / "data" / "results").glob("measured_*.json")
     return {

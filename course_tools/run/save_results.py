@@ -49,11 +49,11 @@ def _format_command(
 
 def _shorten_run(run: Mapping) -> dict:
     metrics = {key: round(value, 5) for key, value in run["metrics"].items()}
-    images_per_s = run["images_per_s"]
+    examples_per_s = run["examples_per_s"]
     return dict(run) | {
         "metrics": metrics,
         "time_s": round(run["time_s"], 3),
-        "images_per_s": None if images_per_s is None else round(images_per_s, 1),
+        "examples_per_s": None if examples_per_s is None else round(examples_per_s, 1),
     }
 
 

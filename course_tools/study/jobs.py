@@ -1,14 +1,16 @@
 """Jobs of a long search that can be interrupted: what is done is kept, a line each."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Executor, as_completed
+from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
 __all__ = ["run_all", "run_missing"]
 
 Job = TypeVar("Job")
+Row = TypeVar("Row")
 
 
 def run_missing(
@@ -32,18 +34,23 @@ def run_missing(
     jobs = list(jobs)
     path.parent.mkdir(parents=True, exist_ok=True)
     missing = [job for job in jobs if not any(_is_of(row, job) for row in _read_rows(path))]
-    for number, found in enumerate(run_all(missing, run, executor), 1):
-        row = json.dumps(found)
-        with path.open("a", encoding="utf-8") as file:
-            file.write(row + "\n")
-        print(f"{number}/{len(missing)}", row, flush=True)
+    with closing(run_all(missing, run, executor)) as rows:
+        for number, found in enumerate(rows, 1):
+            row = json.dumps(found)
+            with path.open("a", encoding="utf-8") as file:
+                file.write(row + "\n")
+            print(f"{number}/{len(missing)}", row, flush=True)
     return [row for row in _read_rows(path) if any(_is_of(row, job) for job in jobs)]
 
 
 def run_all(
-    jobs: Sequence[Job], run: Callable[[Job], dict], executor: Executor | None
-) -> Iterator[dict]:
-    """The row of each job, as soon as it has ended."""
+    jobs: Sequence[Job], run: Callable[[Job], Row], executor: Executor | None
+) -> Generator[Row]:
+    """The row of each job, as soon as it has ended.
+
+    Close it (`contextlib.closing`) where its rows are used: when a row cannot be kept, the jobs
+    that wait must not start.
+    """
     if executor is None:
         yield from map(run, jobs)
         return

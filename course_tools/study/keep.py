@@ -2,13 +2,12 @@
 
 import json
 from collections.abc import Iterable
+from datetime import date
 from pathlib import Path
-
-import torch
 
 from course_utils.data.sources import NAMED
 from course_utils.files import write_atomically
-from course_utils.measure.provenance import describe_hardware, read_commit, read_versions
+from course_utils.measure.provenance import describe_making
 
 __all__ = ["keep", "name_data", "round_curve"]
 
@@ -24,12 +23,9 @@ def round_curve(curve: Iterable[tuple[float, float]]) -> list[list[float]]:
 
 
 def keep(path: Path, command: str, **measured: object) -> None:
-    """Write to a JSON file: ``command``, machine, versions, commit, ``measured``."""
+    """Write to a JSON file: ``command``, date, machine, versions, commit, ``measured``."""
     about = {
         "command": command,
-        "hardware": describe_hardware(),
-        "threads": torch.get_num_threads(),
-        "versions": read_versions(),
-        "commit": read_commit(),
+        "made": date.today().isoformat(),
     }
-    write_atomically(path, json.dumps(about | measured, indent=1) + "\n")
+    write_atomically(path, json.dumps(about | describe_making() | measured, indent=1) + "\n")

@@ -3,9 +3,11 @@
 import hashlib
 import inspect
 import json
+import math
 import textwrap
+import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
 
@@ -15,26 +17,18 @@ from course_tools.study.declare import Study, load_study
 from course_utils.config import Config
 from course_utils.data.image_data import ImageData
 from course_utils.data.load import load_data
+from course_utils.errors import CourseError
 from course_utils.measure.provenance import describe_value
 from course_utils.results import STUDIES
+from course_utils.study_results import Training, TrainingResult
 from course_utils.training.fit import fit
 
-__all__ = ["Training", "list_trainings", "make_key", "train"]
+__all__ = ["list_trainings", "make_key", "train"]
 
 DIGITS = 16  # of a key: 64 bits
 LESSONS = "lesson_code."
-
-
-@dataclass(frozen=True)
-class Training:
-    """One training: names of what is declared, and a seed. ``key`` is that of `make_key`."""
-
-    study: str
-    regime: str
-    variant: str
-    trial: str
-    seed: int
-    key: str
+# PyTorch has one number of threads for a process, and a worker of Dask may train in several
+_ONE_AT_A_TIME = threading.Lock()
 
 
 def _list_sources(value: object) -> Iterator[str]:
@@ -90,26 +84,40 @@ def _load(config: Config, few: int | None) -> ImageData:
     return data if few is None else data.take_train(few)
 
 
-def train(training: Training, folder: Path = STUDIES) -> dict:
-    """Run a training with one thread; returns its row: the training, its metrics, seconds.
+def train(training: Training, folder: Path = STUDIES) -> TrainingResult:
+    """Run a training with one thread.
 
     Args:
         training: names in the study that is declared below ``folder``.
         folder: of the folders of lessons.
+
+    Raises:
+        CourseError: here the study is declared differently than where the training comes from,
+            such as in an older copy of the course on another machine.
     """
-    regime = load_study(training.study, folder).regimes[training.regime]
+    study = load_study(training.study, folder)
+    regime = study.regimes[training.regime]
     options = regime.variants[training.variant][training.trial]
-    data = _load(regime.config, regime.few)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # so that the numbers do not depend on how many run side by side
-    try:
-        run = fit(regime.config, data, seed=training.seed, save=False, **options)
-    finally:
-        torch.set_num_threads(threads)
-    metrics = {name: round(value, 6) for name, value in run.metrics.items()}
-    return asdict(training) | {
-        "metrics": metrics,
-        "trained_parameters": run.trainable_parameters,
-        "saved_bytes": run.saved_bytes,
-        "seconds": round(run.time_s, 2),
-    }
+    if make_key(study, training.regime, training.variant, training.trial) != training.key:
+        raise CourseError(
+            f"the study {training.study} has changed since it was begun, or is another one on the "
+            f"machine of a worker: run `course study {training.study}` again"
+        )
+    with _ONE_AT_A_TIME:
+        data = _load(regime.config, regime.few)
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # the numbers must not depend on how many run side by side
+        try:
+            run = fit(regime.config, data, seed=training.seed, save=False, **options)
+        finally:
+            torch.set_num_threads(threads)
+    return TrainingResult(
+        **asdict(training),
+        metrics={
+            name: round(value, 6) if math.isfinite(value) else None  # JSON has no NaN
+            for name, value in run.metrics.items()
+        },
+        trained_parameters=run.trainable_parameters,
+        saved_bytes=run.saved_bytes,
+        seconds=round(run.time_s, 2),
+    )

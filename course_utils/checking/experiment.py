@@ -11,23 +11,27 @@ import torch
 from course_utils.checking.checking import Faults, diagnose, fail, require
 from course_utils.config import Config, load_config
 from course_utils.data import load_data
-from course_utils.data.image_data import ImageData
 from course_utils.measure.paired import paired_difference
 
-__all__ = ["judge_experiment", "run_experiment"]
+__all__ = ["judge_experiment", "read_accuracies", "run_experiment"]
 
 MIN_SEEDS = 3
 
 
-def run_experiment(answer: Callable[[Config, ImageData], Any]) -> Any:
+def run_experiment(answer: Callable[[Config, Any], Any], **changes: Any) -> Any:
     """What the student's experiment returns on tiny data, where a training takes about a second.
 
     Its runs are recorded in a temporary folder: they are no results of the lesson. Each training
     seeds PyTorch by itself, and the random state outside stays as it was.
+
+    Args:
+        answer: ``(config, data) -> found``.
+        changes: of the config, for a lesson that is not about drawings, for instance
+            ``dataset="glosses", model="text_small"``. They should not make a training longer.
     """
-    config = load_config("smoke", dataset="shapes", first_seed=0).replace(
-        num_train=192, num_val=200, batch_size=16, epochs=2
-    )  # its trainings take seconds altogether, so a person sees the bar of `compare`
+    tiny = {"num_train": 192, "num_val": 200, "batch_size": 16, "epochs": 2}
+    # its trainings take seconds altogether, so a person sees the bar of `compare`
+    config = load_config("smoke", dataset="shapes", first_seed=0).replace(**tiny | changes)
     before = os.environ.get("COURSE_RUNS_DIR")
     with tempfile.TemporaryDirectory() as folder:
         os.environ["COURSE_RUNS_DIR"] = folder
@@ -63,7 +67,7 @@ def judge_experiment(found: Any) -> None:
         isinstance(found, tuple | list) and len(found) == 4,
         "Return four things: the accuracies of the baseline, those of the change, low and high.",
     )
-    baseline, changed = (_read_accuracies(values) for values in found[:2])
+    baseline, changed = (read_accuracies(values) for values in found[:2])
     require(
         len(baseline) == len(changed),
         f"There are {len(baseline)} and {len(changed)} accuracies: train both at the same seeds.",
@@ -82,7 +86,7 @@ def judge_experiment(found: Any) -> None:
     )
 
 
-def _read_accuracies(values: Any) -> np.ndarray:
+def read_accuracies(values: Any) -> np.ndarray:
     """One accuracy per seed, if it is that."""
     try:
         accuracies = np.asarray(values, dtype=float)

@@ -102,7 +102,7 @@ class TextData:
         length = np.mean([len(text) for text in self.train.tokens])
         return (
             f"{self.name}: {len(self.train):,} training and {len(self.val):,} validation texts "
-            f"of {self.num_classes} classes, {length:.0f} tokens on the mean"
+            f"of {self.num_classes} classes, {length:.0f} tokens on average"
         )
 
 

@@ -14,7 +14,13 @@ import torch
 
 from course_utils.files import ROOT
 
-__all__ = ["describe_hardware", "describe_value", "read_commit", "read_versions"]
+__all__ = [
+    "describe_hardware",
+    "describe_making",
+    "describe_value",
+    "read_commit",
+    "read_versions",
+]
 
 PACKAGES = (
     "torch",
@@ -78,6 +84,16 @@ def read_commit() -> str | None:
     except (OSError, subprocess.CalledProcessError):
         return None
     return commit + ("+" if dirty else "")
+
+
+def describe_making() -> dict[str, object]:
+    """On what a result was made: hardware, threads of PyTorch, versions, commit."""
+    return {
+        "hardware": describe_hardware(),
+        "threads": torch.get_num_threads(),
+        "versions": read_versions(),
+        "commit": read_commit(),
+    }
 
 
 def describe_value(value: object) -> str:

@@ -94,20 +94,20 @@ def ends_epoch(trainer: L.Trainer) -> bool:
 
 
 class Throughput(L.Callback):
-    """Observe training: ``images_per_s`` over all steps but the first ``warmup_steps``.
+    """Observe training: ``examples_per_s`` over all steps but the first ``warmup_steps``.
 
     The clock runs from batch to batch, so loading and augmenting count, validation does not.
     """
 
     def __init__(self, warmup_steps: int = 3):
         self.warmup_steps = warmup_steps
-        self.images, self.time_s, self._start = 0, 0.0, 0.0
+        self.examples, self.time_s, self._start = 0, 0.0, 0.0
         self.peak_memory_bytes: int | None = None
 
     @property
-    def images_per_s(self) -> float | None:
+    def examples_per_s(self) -> float | None:
         """None when every step was a warm-up step."""
-        return self.images / self.time_s if self.time_s else None
+        return self.examples / self.time_s if self.time_s else None
 
     def _read_clock(self, pl_module: L.LightningModule) -> float:
         synchronize(pl_module.device)
@@ -123,7 +123,7 @@ class Throughput(L.Callback):
         if done == self.warmup_steps:
             self._start = self._read_clock(pl_module)
             return
-        self.images += len(batch[1]) * trainer.world_size
+        self.examples += len(batch[1]) * trainer.world_size
         if ends_epoch(trainer):  # reading the clock waits for the device: once an epoch is enough
             self.time_s += self._read_clock(pl_module) - self._start
 

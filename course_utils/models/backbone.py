@@ -22,7 +22,10 @@ __all__ = [
 ]
 
 WEIGHTS = ROOT / "data" / "weights"
-BACKBONES = {"convnet_small": "convnet_small_tiny_imagenet"}  # model: name of its files
+BACKBONES = {  # model: name of its files
+    "convnet_small": "convnet_small_tiny_imagenet",
+    "text_small": "text_small_wordnet",
+}
 FIX = "restore it with `git checkout data/weights`"
 HEAD = "fc."  # never stored: every lesson brings its own classes
 

@@ -4,6 +4,7 @@ from torch import nn
 
 from course_utils.errors import CourseError
 from course_utils.models.airbench import WIDTHS, make_airbench94
+from course_utils.models.backbone import load_backbone
 from course_utils.models.convnet_small import make_convnet_small
 from course_utils.models.plain import make_vgg_tiny
 from course_utils.models.text_small import TextSmall
@@ -20,7 +21,7 @@ def create_model(name: str, num_classes: int, pretrained: bool = False) -> nn.Mo
             scratch), ``"airbench94"`` and ``"airbench94_half"`` (the network of a published
             record, and one of half its widths, for trainings from scratch), ``"resnet18"``
             (torchvision's), ``"timm/<name>"`` for any name of ``timm.list_models()``, or, for
-            texts, ``"text_small"`` (ours: a transformer of 2.2 million parameters).
+            texts, ``"text_small"`` (ours: a transformer of 1.3 million parameters).
         num_classes: C, of the last layer, which is always new.
         pretrained: start from weights trained on other images (ours come with the course, those
             of torchvision and timm are downloaded once); False: random weights.
@@ -58,9 +59,10 @@ def create_model(name: str, num_classes: int, pretrained: bool = False) -> nn.Mo
 
 
 def _make_text_small(num_classes: int, pretrained: bool) -> nn.Module:
+    model = TextSmall(num_classes)
     if pretrained:
-        raise CourseError("text_small has no pretrained weights yet: use pretrained=False")
-    return TextSmall(num_classes)
+        load_backbone(model, "text_small")
+    return model
 
 
 def _first_line(error: Exception) -> str:

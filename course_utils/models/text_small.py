@@ -51,7 +51,8 @@ class TextSmall(nn.Module):
         depth: blocks, which are the children ``layer1``, ``layer2`` …
         heads: of attention; they divide the width.
         longest: T at most.
-        causal: whether a token sees only those before it.
+        causal: whether a token sees only those before it, as in the pretraining of the weights.
+            An attribute: a trained network can be asked either way.
     """
 
     def __init__(
@@ -59,11 +60,11 @@ class TextSmall(nn.Module):
         num_classes: int = 10,
         *,
         vocabulary: int = 4096,
-        width: int = 160,
-        depth: int = 5,
-        heads: int = 5,
+        width: int = 128,
+        depth: int = 4,
+        heads: int = 4,
         longest: int = 128,
-        causal: bool = False,
+        causal: bool = True,
     ):
         super().__init__()
         self.causal = causal
@@ -91,7 +92,8 @@ class TextSmall(nn.Module):
     def encode(self, tokens: Tensor) -> Tensor:
         """Tokens ``(N, T)`` int64 to vectors ``(N, T, D)``."""
         length = tokens.shape[1]
-        mask = (tokens != PADDING)[:, None, None, :]
+        is_real = tokens != PADDING
+        mask = is_real[:, None, None, :]
         if self.causal:
             ones = torch.ones(length, length, dtype=torch.bool, device=tokens.device)
             mask = mask & ones.tril()

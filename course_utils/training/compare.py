@@ -117,8 +117,7 @@ class Comparison:
         width = "no interval" if found.n == 1 else f"95 % interval {interval}"
         judged = self.describe_judgement(arm, metric)
         if judged == "inconclusive":
-            needed = found.seeds_needed(self._margin(metric))
-            judged += "" if needed is None else f", about {needed:,} seeds would decide"
+            judged += _describe_seeds(found, self._margin(metric))
         return (
             f"{arm}: {name} {factor * found.mean:+.2f} {unit} against {self.arms[0]} "
             f"({seeds}, {width}): {judged}."
@@ -133,6 +132,15 @@ class Comparison:
             mean = f"{factor * found.mean:+.2f}"
             rows[name] = f"{mean} ({interval}) {unit}: {self.describe_judgement(arm, metric)}"
         return pd.Series(rows, name=arm)
+
+
+def _describe_seeds(found: PairedDifference, margin: float) -> str:
+    """How many seeds would decide, with the range that the spread of the seeds leaves."""
+    needed, between = found.seeds_needed(margin), found.seeds_range(margin)
+    if needed is None or between is None:
+        return ""
+    low, high = between
+    return f", about {needed:,} seeds would decide (95 % range {low:,} to {high:,})"
 
 
 def _check_plan(arms: Mapping[str, Mapping], seeds: Sequence[int]) -> None:

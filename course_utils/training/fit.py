@@ -23,12 +23,7 @@ from course_utils.config import Config
 from course_utils.data.load import Data
 from course_utils.errors import CourseError
 from course_utils.measure.memory import count_parameters, reset_peak_memory
-from course_utils.measure.provenance import (
-    describe_hardware,
-    describe_value,
-    read_commit,
-    read_versions,
-)
+from course_utils.measure.provenance import describe_making, describe_value
 from course_utils.measure.timing import Throughput
 from course_utils.models.create import create_model
 from course_utils.training.averaging import GuardAveraging
@@ -103,15 +98,6 @@ class _History(L.Callback):
             [found] = trainer.validate(lit, batches, verbose=False)
             self.epochs[-1] |= found
             self.ends[-1] = time.perf_counter()
-
-
-def _describe_provenance() -> dict[str, object]:
-    return {
-        "hardware": describe_hardware(),
-        "threads": torch.get_num_threads(),
-        "versions": read_versions(),
-        "commit": read_commit(),
-    }
 
 
 def _describe_settings(config: Config, data: Data, seams: Mapping) -> dict[str, dict]:
@@ -316,12 +302,12 @@ def fit(
         metrics=history.epochs[-1],
         history=history.epochs,
         time_s=time_s,
-        images_per_s=throughput.images_per_s,
+        examples_per_s=throughput.examples_per_s,
         trainable_parameters=count_parameters(network, trainable=True),
         parameters=count_parameters(network),
         saved_bytes=lit.saved_bytes,
         peak_memory_bytes=throughput.peak_memory_bytes,
-        provenance=_describe_provenance(),
+        provenance=describe_making(),
         settings=_describe_settings(config, data, seams),
         comparison=comparison,
         epoch_ends_s=[end - start for end in history.ends],

@@ -23,7 +23,7 @@ class Run:
     metrics: dict[str, float]  # after the last epoch
     history: list[dict[str, float]]  # after every epoch; without a validation, of training only
     time_s: float  # of the whole training, validation included
-    images_per_s: float | None  # of the training steps alone, warm-up excluded
+    examples_per_s: float | None  # of the training steps alone, warm-up excluded
     trainable_parameters: int
     parameters: int
     saved_bytes: int | None  # for the backward pass of one step

@@ -1,14 +1,29 @@
 """Planted answers of lesson 01: `course_tools.publish.planted` says how to read them."""
 
-from course_tools.publish.planted_experiments import plant_experiments
-
 DIFFERENCE = "np.asarray(treated) - np.asarray(baseline)"
 EDGES = "difference.mean() - half, difference.mean() + half"
 UNPAIRED = "stats.ttest_ind(treated, baseline, equal_var={}).confidence_interval(0.95)"
 WIDTH = "The width is wrong. "
+NOISE = "100 * np.std(accuracies, ddof=1)"
+GAIN = "best - lucky.mean()"
+SHARE = "np.mean(lucky >= best)"
 
 WRONG = {
-    "measure_change": plant_experiments("measure_change"),
+    "report_noise": [
+        (NOISE, "np.std(accuracies, ddof=1)", "in the unit of the accuracies"),
+        (", ddof=1", "", "divides by n: use ddof=1"),
+        (NOISE, "1e4 * np.var(accuracies, ddof=1)", "That is the variance"),
+        (NOISE, "100 * np.ptp(accuracies)", "the best seed from the worst"),
+        (NOISE, "7.5", "and yours is 7.5"),
+        (NOISE, "None", "has to be a number"),
+        (f"return accuracies, {NOISE}", "pass", "Return two things"),
+        ("return accuracies", "return accuracies[:2]", "2 accuracies say little"),
+        ("return accuracies", "return [100 * x for x in accuracies]", "not percent"),
+        ("return accuracies", "return [accuracies]", "one accuracy per seed"),
+        ("return accuracies", "return ['good'] * 3", "have to be numbers"),
+        ("return accuracies", "return [math.nan] * 3", "not a finite number"),
+        ("return accuracies", "return [0.5] * 3", "All accuracies are equal"),
+    ],
     "paired_interval": [
         (DIFFERENCE, "np.asarray(baseline) - np.asarray(treated)",
          "The sign is turned round: a difference is treated minus baseline."),
@@ -41,34 +56,6 @@ WRONG = {
         (EDGES, "0.0, 1.0", "The middle of the interval is 0.500, and the mean"),
         (DIFFERENCE, "np.subtract(treated, baseline, out=treated)", "changes the arrays"),
     ],
-    "evaluate": [
-        (", reduction=\"sum\"", "", "len(targets)", "1",
-         "That is the mean of the batches' means: the last batch is smaller, and each image counts "
-         "once, so weigh each batch by its size."),
-        ("model(images)", "model(images).softmax(dim=1)",
-         "cross_entropy applies a softmax itself: give it the logits, not probabilities."),
-        ("model.eval()", "model = copy.deepcopy(model).train()", "That is the loss in train mode, "
-         "with the statistics of each batch: measure in eval mode."),
-        ("total / count", "total", "That is the sum over the images: divide it by their number."),
-        ("total / count", "total / len(batches)",
-         "The sum is divided by the number of batches: divide it by the number of images."),
-        ("total / count", "total / (len(batches) * len(batches[0][1]))",
-         "The divisor counts all batches as large as the first one: the last batch is smaller."),
-        ("in batches", "in batches[:-1]",
-         "The smaller last batch is left out: every image counts."),
-        ("total / count", "1.5", "yours is 1.5000."),
-        ("return total / count", "pass", "is there a return"),
-        ("total / count", "torch.tensor(total / count)", "plain Python float"),
-        ("with torch.no_grad():", "torch.set_grad_enabled(False)\n    if True:",
-         "Gradients are off for good"),
-        ("    model.eval()\n", "", "BatchNorm must be in eval mode"),
-        ("    model.train(was_training)\n", "", "came in train mode and is left in eval mode"),
-        ("was_training)", ")", "came in eval mode and is left in train mode"),
-        ("model.eval()", "model.eval().requires_grad_(False)", "parameters are frozen now"),
-        ("no_grad", "enable_grad", "total += F", "loss = F",
-         ".item()", "\n            loss.backward()\n            total += loss.item()",
-         "have gradients now"),
-    ],
     "train_epoch": [
         ("        optimizer.zero_grad()\n", "",
          "A step sees the gradients of all batches so far, not the gradient of its own batch "
@@ -97,32 +84,48 @@ WRONG = {
         ("loss.backward", "(2 * loss).backward", "differ from those of a correct loop"),
         ("backward()", "backward()\n        model.zero_grad()", "No weight has changed"),
     ],
+    "find_fair_gain": [
+        (GAIN, "best - np.mean(baseline)",
+         "That is the gain over the mean: the baseline gets the best of k tries, too."),
+        (GAIN, "best - max(baseline)",
+         "That is the gain over the best of all n seeds: the baseline gets k tries, as many as the "
+         "colleague."),
+        (GAIN, "best - max(baseline[:k])",
+         "Only the first k seeds are tried: take the mean over all choices of k seeds."),
+        (GAIN, "lucky.mean() - best",
+         "The sign is turned round: the gain is the colleague's accuracy minus the control's."),
+        (GAIN, "best - np.median(lucky)",
+         "That is the median of the best ones: the expected one is their mean."),
+        (">= best", "> best", "An equally good choice counts as well: use >=."),
+        (SHARE, "np.mean(lucky < best)",
+         "That is how often luck is worse: count the choices that reach the colleague's accuracy."),
+        (SHARE, "np.mean(np.asarray(baseline) >= best)",
+         "That is the share of single seeds: count choices of k seeds by their best one."),
+        (SHARE, "np.sum(lucky >= best)",
+         "That is the number of choices: divide it by how many there are."),
+        ("combinations(baseline, k)", "combinations_with_replacement(baseline, k)",
+         "A seed is counted more than once: choose k different seeds."),
+        ("max(chosen)", "min(chosen)",
+         "That is the worst of k tries: the colleague reports the best, so take the largest."),
+        (GAIN, "3.0", "and yours is 3"),
+        (f"return {GAIN}, {SHARE}", "return best", "Return two numbers"),
+        ("    lucky =", "    baseline.sort()\n    lucky =", "changes the array"),
+    ],
 }  # fmt: skip
 
 RIGHT = {
-    "measure_change": [
-        ("\"make_loader\": type(data).plain_loader", "\"config\": config.replace(batch_size=48)",
-         "seeds=(0, 1, 2)", "seeds=range(4)"),
+    "report_noise": [
+        (NOISE, "round(100 * stats.tstd(accuracies), 2)"),
         """
-def measure_change(config, data):
-    faster = config.replace(peak_lr=3 * config.peak_lr)
-    columns = [
-        [fit(setting, data, seed=seed).metrics["val_accuracy"] for seed in (5, 6, 7)]
-        for setting in (config, faster)
-    ]
-    found = stats.ttest_rel(columns[1], columns[0]).confidence_interval(0.95)
-    return columns[0], columns[1], found.low, found.high
+def report_noise():
+    accuracies = np.array([0.512, 0.498, 0.533])
+    return accuracies, 1.76
 """,
     ],
     "paired_interval": [
         (EDGES, "stats.ttest_rel(treated, baseline).confidence_interval(0.95)"),
         ("stats.t.ppf(0.975, n - 1) * difference.std(ddof=1) / np.sqrt(n)",
          "-stats.t.ppf(0.025, n - 1) * stats.sem(difference)"),
-    ],
-    "evaluate": [
-        ("model.eval()", "model = copy.deepcopy(model).eval()", "no_grad", "inference_mode",
-         "total / count", "np.float32(total / count)"),
-        (", reduction=\"sum\").item()", ").item() * len(targets)"),
     ],
     "train_epoch": [
         ("        optimizer.zero_grad()\n", "",
@@ -131,5 +134,17 @@ def measure_change(config, data):
         ("model.train()", "was_training = model.training\n    model.train()",
          "        loss.backward()\n", "", "step()", "step(lambda: loss.backward())",
          "    return", "    model.train(was_training)\n    return"),
+    ],
+    "find_fair_gain": [
+        (GAIN, "best - sum(lucky) / math.comb(len(baseline), k)", SHARE,
+         "sum(lucky >= best) / len(lucky)"),
+        # the i-th smallest of n is the best of C(i - 1, k - 1) choices
+        """
+def find_fair_gain(baseline, best, k):
+    ordered = np.sort(baseline)
+    ways = np.array([math.comb(i, k - 1) for i in range(len(ordered))])
+    weights = ways / ways.sum()
+    return best - weights @ ordered, weights[ordered >= best].sum()
+""",
     ],
 }  # fmt: skip

@@ -1,27 +1,90 @@
 """Checks of the exercises of lesson 01."""
 
-import copy
 import math
 from collections.abc import Callable, Iterator
 from numbers import Real
 
 import numpy as np
 import torch
+from scipy import stats
 from torch import Tensor, nn
 
 from course_utils.checking.checking import checks_exercise, fail, require
-from course_utils.checking.experiment import judge_experiment, run_experiment
+from course_utils.checking.experiment import read_accuracies
 from course_utils.checking.oracles import Batches, flatten_parameters, record_modes
 from course_utils.checking.outputs import Output
 from course_utils.measure.paired import paired_difference
+from course_utils.study_results import read_study
 
-__all__ = ["check_evaluate", "check_measure_change", "check_paired_interval", "check_train_epoch"]
+__all__ = [
+    "check_find_fair_gain",
+    "check_paired_interval",
+    "check_report_noise",
+    "check_train_epoch",
+]
+
+MIN_SEEDS = 3  # of an experiment
+NOISE_TOLERANCE = 0.01  # of a noise floor that may be typed with three digits
 
 
 @checks_exercise()
-def check_measure_change(answer: Callable) -> None:
-    """``answer(config, data) -> (baseline, changed, low, high)``: an experiment over pairs."""
-    judge_experiment(run_experiment(answer))
+def check_report_noise(answer: Callable) -> None:
+    """``answer() -> (accuracies, noise floor)``: what the student measured, beside the study."""
+    found = answer()
+    require(
+        isinstance(found, tuple | list) and len(found) == 2,
+        "Return two things: the accuracies of your seeds, and their noise floor in points.",
+    )
+    accuracies = _read_seeds(found[0])
+    std, low, high = _estimate_noise(accuracies)
+    _compare_noise(found[1], accuracies, std)
+    print(f"{len(accuracies)} seeds: {std:.2f} points, 95 % interval {low:.2f} to {high:.2f}")
+    study = read_study("baseline")
+    for regime in study.regimes:
+        theirs, *_ = _estimate_noise(study.values(regime, "baseline"))
+        place = "inside" if low <= theirs <= high else "outside"
+        print(f"study, {regime}: {theirs:.2f} points, {place} your interval")
+
+
+def _read_seeds(values: object) -> np.ndarray:
+    """One accuracy in [0, 1] for each of three seeds or more, if it is that."""
+    accuracies = read_accuracies(values)
+    require(
+        len(accuracies) >= MIN_SEEDS,
+        f"{len(accuracies)} accuracies say little about a spread: train {MIN_SEEDS} seeds or more.",
+    )
+    require(np.ptp(accuracies) > 0, "All accuracies are equal: has the seed reached the training?")
+    return accuracies
+
+
+def _estimate_noise(accuracies: np.ndarray) -> tuple[float, float, float]:
+    """Standard deviation in points, and the edges of its 95 % interval by χ²."""
+    df, std = len(accuracies) - 1, 100 * float(np.std(accuracies, ddof=1))
+    low, high = std * np.sqrt(df / stats.chi2.ppf((0.975, 0.025), df))
+    return std, float(low), float(high)
+
+
+def _compare_noise(found: object, accuracies: np.ndarray, std: float) -> None:
+    """Fail unless ``found`` is the noise floor of the accuracies, and say what it is instead."""
+    if isinstance(found, np.generic):
+        found = found.item()
+    if not isinstance(found, Real):
+        fail("The noise floor has to be a number, in points.")
+    value = float(found)
+    if math.isclose(value, std, rel_tol=NOISE_TOLERANCE):
+        return
+    faults = {
+        "That is the standard deviation in the unit of the accuracies: one point is 0.01.": std
+        / 100,
+        "The standard deviation divides by n: use ddof=1.": 100 * np.std(accuracies),
+        "That is the variance: take its root.": 1e4 * np.var(accuracies, ddof=1),
+        "That is the distance of the best seed from the worst: take the standard deviation.": 100
+        * np.ptp(accuracies),
+    }
+    for sentence, wrong in faults.items():
+        if math.isclose(value, wrong, rel_tol=NOISE_TOLERANCE):
+            fail(sentence)
+    fail(f"The noise floor of these accuracies is {std:.2f} points, and yours is {value:.4g}.")
 
 
 @checks_exercise()
@@ -84,41 +147,6 @@ def _read_number(found: object) -> float:
 
 
 @checks_exercise()
-def check_evaluate(answer: Callable) -> Iterator[Output]:
-    """``answer(model, batches) -> float``: mean cross-entropy over images, model unchanged."""
-    for was_training, mode, other in ((True, "train", "eval"), (False, "eval", "train")):
-        model = _make_network()
-        batches = _draw_batches((16, 16, 3))
-        model.train(was_training)
-        before = copy.deepcopy(model.state_dict())
-        found = answer(model, batches)
-        gradients_on = torch.is_grad_enabled()
-        torch.set_grad_enabled(True)  # an answer may have switched them off for everybody
-        require(gradients_on, "Gradients are off for good: use with torch.no_grad().")
-        value = _read_number(found)
-        for name, tensor in model.state_dict().items():
-            require(
-                torch.equal(tensor, before[name]),
-                f"{name} has changed: BatchNorm must be in eval mode while we only look.",
-            )
-        trainable = all(p.requires_grad for p in model.parameters())
-        require(trainable, "The parameters are frozen now: a training goes on after this.")
-        without_gradients = all(p.grad is None for p in model.parameters())
-        require(without_gradients, "The parameters have gradients now: use no backward here.")
-        require(
-            model.training == was_training,
-            f"The model came in {mode} mode and is left in {other} mode: put it back.",
-        )
-        yield Output(
-            value,
-            "The mean cross-entropy of the logits, in eval mode, is {right}; yours is "
-            f"{value:.4f}.",
-            tolerance=5e-5,
-            fault_tolerance=5e-6,
-        )
-
-
-@checks_exercise()
 def check_train_epoch(answer: Callable) -> Iterator[Output]:
     """``answer(model, batches, optimizer) -> float``: one step per batch, mean loss."""
     model = _make_network().eval()  # a right answer trains it in train mode
@@ -145,3 +173,33 @@ def check_train_epoch(answer: Callable) -> Iterator[Output]:
         tolerance=1e-4,
         fault_tolerance=1e-5,
     )
+
+
+@checks_exercise()
+def check_find_fair_gain(answer: Callable) -> Iterator[Output]:
+    """``answer(baseline, best, k) -> (gain, probability)``, against the best of k baselines."""
+    rng = np.random.default_rng(0)
+    for n, k, rank, lead in ((6, 2, 5, 0.0), (8, 3, 6, 0.0), (7, 1, 4, 0.0), (5, 5, 4, 0.01)):
+        baseline = rng.normal(0.6, 0.02, n)
+        best = float(np.sort(baseline)[rank]) + lead  # with no lead, luck reaches it, too
+        given = baseline.copy()
+        found = answer(given, best, k)
+        require(
+            isinstance(found, tuple | list | np.ndarray) and len(found) == 2,
+            "Return two numbers: the gain, and the probability.",
+        )
+        require(np.array_equal(given, baseline), "It changes the array that it is given.")
+        gain, probability = (float(number) for number in found)
+        case = f"With {n} seeds and k = {k}:"
+        yield Output(
+            gain,
+            f"The gain over the expected best of {k} is {{right}}, and yours is {gain:.4g}.",
+            case,
+            tolerance=1e-4,
+        )
+        yield Output(
+            probability,
+            f"Luck is as good in {{right}} of all choices, and yours is {probability:.4g}.",
+            case,
+            tolerance=1e-4,
+        )

@@ -1,117 +1,76 @@
-"""Learning rates for lesson 02: each scheme on seeds that the lesson does not report.
+"""How much of a pretrained network to train, by number of labels; data/README.md shows it.
 
-Every scheme is trained at several learning rates, as in the lesson: on 500 and on 2,000
-photographs and on 500 drawn shapes, two seeds each, in two processes with one thread each. About
-fifteen minutes on two slow cores:
-
-    .venv/bin/python lesson_code/freezing/study.py --save
+The pretrained weights come from other definitions of the same dictionary, so they are near to the
+task. Lesson 02 will read this study with photographs and drawings beside the definitions.
 """
 
-import multiprocessing
-import os
-from concurrent.futures import Executor, ProcessPoolExecutor
 from functools import partial
-from pathlib import Path
-from typing import Annotated
 
-import pandas as pd
-import torch
-import typer
+from torch.optim import AdamW
 
-from course_tools.study.keep import keep
-from course_utils.config import load_config
-from course_utils.data.load import load_data
+from course_tools.study.declare import Regime, Study
+from course_utils.config import Config, load_config
 from course_utils.models.freeze import freeze_before
-from course_utils.training.compare import compare
 from course_utils.training.parameter_groups import make_grouped
+from course_utils.training.schedules import warmup_cosine
 
-SEEDS = (100, 101)  # the lesson reports 0, 1, 2
-SCHEMES = {  # first child that is trained; None: from scratch
-    "from scratch": None,
-    "linear probe": "fc",
-    "last stage": "layer4",
-    "last two stages": "layer3",
-    "full fine-tuning": "stem",
-    "layer-wise learning rates": "stem",
-}
-HEAD_LR, DECAY = 0.01, 0.5  # of the layer-wise learning rates
-ON_PHOTOS = {
-    "from scratch": (5e-4, 1e-3, 2e-3, 4e-3),
-    "linear probe": (2e-3, 5e-3, 1e-2, 2e-2),
-    "last stage": (3e-4, 5e-4, 1e-3, 2e-3),
-    "last two stages": (3e-4, 5e-4, 1e-3, 2e-3),
-    "full fine-tuning": (3e-4, 5e-4, 1e-3, 2e-3),
-}
-ON_DRAWINGS = {
-    "from scratch": (1e-3, 2e-3, 4e-3, 8e-3),
-    "linear probe": (1e-2, 2e-2, 4e-2, 8e-2),
-    "full fine-tuning": (5e-4, 1e-3, 2e-3, 4e-3),
-}
-LAYER_WISE = {"layer-wise learning rates": (5e-4, 1e-3, 2e-3, 4e-3)}
-POOL = 2000  # the lesson's few images are the first of its many
-REGIMES = (  # data set, images, epochs, learning rates of every scheme
-    ("photos", 500, 6, ON_PHOTOS | LAYER_WISE),
-    ("photos", POOL, 2, ON_PHOTOS),
-    ("shapes", 500, 6, ON_DRAWINGS),
+TEXTS = load_config("quick", dataset="glosses", first_seed=0).replace(
+    model="text_small", num_val=2000, batch_size=32, progress=False
 )
+EPOCHS = {125: 16, 500: 8, 2000: 4}  # by number of labels: fewer labels, more epochs
+HALVINGS = (0.5, 1.0, 2.0)  # of the learning rate that is given: the trials of each variant
+LAYER_WISE_AT = 500  # labels
+HEAD_LR = 0.01  # of the layer-wise learning rates, whose trials are those of the layers
 
 
-def plan_scheme(scheme: str, lr: float, epochs: int) -> dict:
-    """Arguments of `fit` for one scheme at one learning rate, validated at the end only."""
-    options: dict = {"trainer": {"max_epochs": epochs, "check_val_every_n_epoch": epochs}}
-    if scheme in LAYER_WISE:
-        layers = {"lr": lr, "head_lr": HEAD_LR, "layer_decay": DECAY}
-        options["make_optimizer"] = partial(make_grouped, torch.optim.AdamW, **layers)
-    else:
-        options["make_optimizer"] = partial(torch.optim.AdamW, lr=lr)
-    first = SCHEMES[scheme]
-    if first is not None:
-        cut = partial(freeze_before, first_trained=first)
-        options |= {"pretrained": True, "model_transform": cut}
-    return options
+def warm_up_tenth(optimizer, total_steps: int):
+    return warmup_cosine(optimizer, total_steps, warmup_steps=total_steps // 10)
 
 
-def search(
-    dataset: str, images: int, epochs: int, learning_rates: dict, executor: Executor
-) -> list[dict[str, object]]:
-    """One row per scheme and learning rate, with one accuracy per seed."""
-    photos = load_config("quick", dataset="photos")
-    config = photos.replace(dataset=dataset, num_train=POOL, progress=False)
-    data = load_data(config).take_train(images)
-    cells = [(scheme, lr) for scheme, rates in learning_rates.items() for lr in rates]
-    arms = {f"{scheme} {lr:g}": plan_scheme(scheme, lr, epochs) for scheme, lr in cells}
-    name = f"{dataset}, {images}"
-    found = compare(config, data, arms, seeds=SEEDS, name=name, executor=executor)
-    return [
-        {
-            "dataset": dataset,
-            "train": images,
-            "epochs": epochs,
-            "scheme": scheme,
-            "lr": lr,
-            "val_accuracy": [round(v, 4) for v in found.values(f"{scheme} {lr:g}").tolist()],
+def tune(lr: float, epochs: int, make=AdamW, **options) -> dict[str, dict]:
+    """Arguments of `fit` at three learning rates; validated once, at the end."""
+    changed = {"pretrained": True, "make_schedule": warm_up_tenth} | options
+    return {
+        f"lr {factor * lr:g}": {
+            "make_optimizer": partial(make, lr=factor * lr),
+            "trainer": {"check_val_every_n_epoch": epochs},
         }
-        for scheme, lr in cells
-    ]
+        | changed
+        for factor in HALVINGS
+    }
 
 
-def main(
-    save: Annotated[bool, typer.Option(help="write the JSON file beside this one")] = False,
-) -> None:
-    """Print the mean accuracy of every scheme at every learning rate."""
-    os.environ["OMP_NUM_THREADS"] = "1"  # of the processes below
-    rows = []
-    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for regime in REGIMES:
-            found = search(*regime, pool)
-            rows += found
-            table = pd.DataFrame(found).drop(columns=["dataset", "train", "epochs"])
-            table["mean (%)"] = [100 * sum(v) / len(v) for v in table["val_accuracy"]]
-            print(f"{regime[0]}, {regime[1]}\n{table.to_string(index=False)}", flush=True)
-    if save:
-        command = "lesson_code/freezing/study.py --save"
-        keep(Path(__file__).with_suffix(".json"), command, seeds=list(SEEDS), rows=rows)
+def list_variants(labels: int, lr: dict[str, float]) -> dict[str, dict]:
+    """Full fine-tuning, and how much less is trained; ``lr`` by variant."""
+    epochs = EPOCHS[labels]
+    cuts = {"linear probe": "fc", "last stage": "layer4"}
+    variants = {"full fine-tuning": tune(lr["full fine-tuning"], epochs)}
+    for name, first in cuts.items():
+        cut = partial(freeze_before, first_trained=first)
+        variants[name] = tune(lr[name], epochs, model_transform=cut)
+    variants["from scratch"] = tune(lr["from scratch"], epochs, pretrained=False)
+    if labels == LAYER_WISE_AT:
+        by_layer = partial(make_grouped, AdamW, head_lr=HEAD_LR, layer_decay=0.5)
+        variants["layer-wise learning rates"] = tune(lr["layer-wise"], epochs, by_layer)
+    return variants
 
 
-if __name__ == "__main__":
-    typer.run(main)
+def make_regimes(name: str, base: Config, about: str, lr: dict[str, float]) -> dict:
+    """One regime for each number of labels."""
+    return {
+        f"{name}, {count:,}": Regime(
+            f"{count:,} {name} for {EPOCHS[count]} epochs: {about}.",
+            base.replace(num_train=count, epochs=EPOCHS[count]),
+            list_variants(count, lr),
+        )
+        for count in EPOCHS
+    }
+
+
+LEARNING_RATES = {"full fine-tuning": 5e-4, "linear probe": 1e-2, "last stage": 1e-3}
+LEARNING_RATES |= {"layer-wise": 2e-3, "from scratch": 1e-3}
+STUDY = Study(
+    "How much of a pretrained network should we train?",
+    make_regimes("definitions", TEXTS, "near to what the weights have read", LEARNING_RATES),
+    search_seeds=(100,),
+)

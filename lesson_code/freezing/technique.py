@@ -107,6 +107,6 @@ def check_lightning_card(card: dict) -> None:
 
 def _find_best_lr(scheme: str) -> float:
     """The learning rate of the lesson's stored search, for 500 photographs."""
-    rows = read_file(STUDIES / "freezing/study.json")["rows"]
+    rows = read_file(STUDIES / "freezing/study_learning_rates.json")["rows"]
     rows = [r for r in rows if (r["scheme"], r["dataset"], r["train"]) == (scheme, "photos", 500)]
     return max(rows, key=lambda row: np.mean(row["val_accuracy"]))["lr"]

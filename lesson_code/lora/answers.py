@@ -33,11 +33,7 @@ B = "self.B = nn.Parameter(torch.zeros(base.out_features, rank))"
 UPDATE = "(x @ self.A.T @ self.B.T)"
 MERGE = "        self.base.weight += self.scale * self.B @ self.A\n"
 FORGET = "        self.scale = 0.0"
-TARGET = r'r"layer\d\..*conv\d?"'
-SAVE = ', modules_to_save=["fc"]'
-# the head is trained without modules_to_save
-THAW = (SAVE, "", "return", "model =", "(**settings))", "(**settings))\n    "
-        "model.base_model.model.fc.requires_grad_(True)\n    return model")  # fmt: skip
+CONTROL_FREEZES = '    model = freeze_before(model, "fc")\n'
 ADAPT = 'get_peft_model(model, LoraConfig(**settings, modules_to_save=["fc"]))'
 
 INTERVALS_OF_SEEDS = [(SEEDS, f"range({n})", *fault) for n in (3, 4, 5) for fault in INTERVALS]
@@ -111,19 +107,19 @@ WRONG = {
         ("self.base, self.scale", "self.layer, self.scale", "Keep the layer as self.base"),
         ("def forward", "def call", "stopped with NotImplementedError: Module"),
     ],
-    "adapt": [
-        (TARGET, '["conv", "conv1", "conv2"]', "The stem has an adapter"),
-        (TARGET, '["conv1", "conv2"]', "No adapter on layer1.0.conv, layer2.0.conv, layer3.0.conv"),
-        (SAVE, "", "new head is frozen"),
-        ('    model = freeze_before(model, "fc")\n', "", "running statistics of BatchNorm move"),
-        ('model = freeze_before(model, "fc")', "for m in model.modules():\n        if hasattr(m, "
-         '"momentum"):\n            m.momentum = 0', "BatchNorm uses the batch's own"),
-        (ADAPT, f"{ADAPT}.requires_grad_(True)", "should be frozen"),
-        (ADAPT, f"{ADAPT}.requires_grad_(False)", "The adapters themselves are frozen"),
-        ('conv\\d?"', 'conv\\d?|fc"', SAVE, "", "modules_to_save trains it as a whole"),
-        ('conv\\d?"', 'conv\\d?|fc"', *THAW, "fc should have no adapter"),
-        ('"r": rank', '"r": 9', "The rank was to be 2"),
-        ("return", "model =", "Return the model"),
+    "make_control": [
+        ("return model", "model", "Return the model"),
+        (CONTROL_FREEZES, "", "Nothing is frozen: that is full fine-tuning"),
+        ('freeze_before(model, "fc")', "model.requires_grad_(False)",
+         "The head is frozen, and the colleague trains it"),
+        ('freeze_before(model, "fc")', "model.requires_grad_(False)", "requires_grad_(True)",
+         "requires_grad_(True)\n    model.fc.requires_grad_(True)", "BatchNorm is not frozen"),
+        ("re.fullmatch(layers, name)", "False", "is frozen: train in full what gets adapters"),
+        ("re.fullmatch(layers, name)", 'name.startswith("layer")', "and the colleague freezes it"),
+        ("requires_grad_(True)", "requires_grad_(True)\n    model.requires_grad_(False)",
+         "Nothing is trained"),
+        ("return model", 'settings = {"r": 4, "target_modules": layers}\n    return '
+         "get_peft_model(model, LoraConfig(**settings))", "The control has adapters"),
     ],
 }  # fmt: skip
 
@@ -154,11 +150,11 @@ RIGHT = {
          "            self.base.weight += self.scale * self.up.weight @ self.down.weight\n",
          "self.scale = 0.0", "self.merged = True"),
     ],
-    "adapt": [
-        (TARGET, '["layer1.0.conv", "layer2.0.conv", "layer3.0.conv", "conv1", "conv2"]'),
-        # freezes BatchNorm only, excludes the stem, and thaws the head by hand
-        ('model = freeze_before(model, "fc")', "for name, child in model.named_children():\n"
-         "        setattr(model, name, freeze_batch_norm_2d(child))", TARGET,
-         '["conv", "conv1", "conv2"], "exclude_modules": "stem.conv"', *THAW),
+    "make_control": [
+        # weights only, as LoRA, which leaves the biases frozen
+        ("module.requires_grad_(True)", "module.weight.requires_grad_(True)"),
+        # by the names of parameters
+        ("model.named_modules()", "model.named_parameters()", "re.fullmatch(layers, name)",
+         're.fullmatch(rf"({layers})\\.(weight|bias)", name)'),
     ],
 }  # fmt: skip

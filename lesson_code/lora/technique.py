@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 from peft import LoraConfig, PeftModel, get_peft_model
 from torch import nn
-from torch.nn.utils import parametrize
 
 from course_utils.models.freeze import freeze_before
 
@@ -56,37 +55,36 @@ def adapt_by_peft(model, pairs, **settings):
 
 
 def check_pytorch_card(card):
-    """Its update is peft's on both kinds of layers, starts at zero, and merges into the weight."""
-    model, images = make_tiny()
-    start = model(images)
-    original = copy.deepcopy(model)
-    pairs = {}
-    for name in ("0", "2"):
-        layer = model.get_submodule(name)
-        lora = card["LoRA"](layer.weight, rank=2, alpha=6)
-        parametrize.register_parametrization(layer, "weight", lora)
-        pairs[name] = lora.A.data, lora.B.data
-    torch.testing.assert_close(model(images), start)
-    for a, b in pairs.values():
-        assert a.abs().sum() > 0
-        nn.init.normal_(b)
-    library = adapt_by_peft(original, pairs, r=2, lora_alpha=6, target_modules=["0", "2"])
-    expected = library(images)
-    torch.testing.assert_close(model(images), expected, atol=1e-4, rtol=1e-4)
-    for name in pairs:
-        parametrize.remove_parametrizations(model.get_submodule(name), "weight")
-    torch.testing.assert_close(model(images), expected, atol=1e-4, rtol=1e-4)
+    """Its layer is peft's, starts as the old layer, trains A and B alone, and merges once."""
+    base, x = nn.Linear(6, 5), torch.randn(4, 6)
+    original = copy.deepcopy(base)
+    layer = card["LoRALinear"](base, rank=2, alpha=6)
+    torch.testing.assert_close(layer(x), original(x))
+    trained = {name: tuple(p.shape) for name, p in layer.named_parameters() if p.requires_grad}
+    assert trained == {"A": (2, 6), "B": (5, 2)}
+    assert layer.A.abs().sum() > 0
+    nn.init.normal_(layer.B)
+    settings = {"r": 2, "lora_alpha": 6, "target_modules": ["0"]}
+    library = adapt_by_peft(
+        nn.Sequential(original), {"0": (layer.A.data, layer.B.data)}, **settings
+    )
+    expected = library(x)
+    torch.testing.assert_close(layer(x), expected, atol=1e-4, rtol=1e-4)
+    merged = layer.merge()
+    assert type(merged) is nn.Linear
+    torch.testing.assert_close(merged(x), expected, atol=1e-4, rtol=1e-4)
 
-    weight = torch.zeros(3, 4)
-    assert card["LoRA"](weight).scale == 16 / 8
-    assert card["LoRA"](weight).A.shape == (8, 4)
-    head = {f"1.1.{part}" for part in ("weight", "bias")}
-    adapters = {f"0.{layer}.parametrizations.weight.0.{part}" for layer in "02" for part in "AB"}
-    assert card["adapter"].keys() == head | adapters, "the head as a whole, A and B of all others"
+    default = card["LoRALinear"](nn.Linear(4, 3))
+    assert default.scale == 16 / 8
+    assert default.A.shape == (8, 4)
+    head = {"1.weight", "1.bias"}
+    adapters = {f"0.{name}.{part}" for name in card["names"] for part in "AB"}
+    assert card["names"]
+    assert card["trained"].keys() == head | adapters, "the head as a whole, A and B of all others"
     (group,) = card["optimizer"].param_groups
-    assert len(group["params"]) == len(card["adapter"])
-    assert torch.load("adapter.pt").keys() == card["adapter"].keys()
-    assert not any(map(parametrize.is_parametrized, card["model"].modules())), "merged"
+    assert len(group["params"]) == len(card["trained"])
+    assert torch.load("adapter.pt").keys() == card["trained"].keys()
+    assert not any(isinstance(x, card["LoRALinear"]) for x in card["model"].modules()), "merged"
 
 
 def check_lightning_card(card):

@@ -2,7 +2,6 @@
 
 import copy
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,17 +9,17 @@ from torch import nn
 
 from course_tools.study.lesson_code import read_definitions
 from course_utils.measure.memory import count_parameters
-from course_utils.measure.paired import paired_difference
 from course_utils.models.create import create_model
-from course_utils.results import STUDIES, read_file
+from course_utils.study_results import read_study
 
-PATTERN = r"layer\d\..*(conv\d?|downsample\.0)"
+EVERY_LINEAR = r"layer\d\.(q|k|v|o|up|down)"
+CONVOLUTIONS = r"layer\d\..*(conv\d?|downsample\.0)"
 
 
 @pytest.fixture(scope="module")
 def lesson():
     """The functions and classes of the notebook, without its trainings."""
-    return read_definitions("03_lora", ALPHA=8, PATTERN=PATTERN)
+    return read_definitions("03_lora", ALPHA=8)
 
 
 @pytest.fixture
@@ -30,8 +29,19 @@ def network():
 
 
 @pytest.fixture
+def transformer():
+    torch.manual_seed(0)
+    return create_model("text_small", num_classes=4, pretrained=True).eval()
+
+
+@pytest.fixture
 def images():
     return torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture
+def tokens():
+    return torch.randint(1, 4096, (3, 9), generator=torch.Generator().manual_seed(1))
 
 
 def list_adapters(model, lesson):
@@ -40,10 +50,17 @@ def list_adapters(model, lesson):
 
 
 def test_the_pattern_hits_the_stages_and_neither_stem_nor_head(lesson, network):
-    model = lesson["add_lora"](network, PATTERN, 2, 8)
+    model = lesson["add_lora"](network, CONVOLUTIONS, 2, 8, make=lesson["LoRAConv2d"])
     names = [name for name, module in model.named_modules() if hasattr(module, "merge")]
     stages = ["layer1.0.conv", "layer2.0.conv", "layer3.0.conv", "layer4.0.conv1", "layer4.0.conv2"]
     assert names == stages
+
+
+def test_the_pattern_hits_every_linear_layer_but_the_head(lesson, transformer):
+    linear = {name for name, module in transformer.named_modules() if type(module) is nn.Linear}
+    model = lesson["add_lora"](transformer, EVERY_LINEAR, 2, 8)
+    names = {name for name, module in model.named_modules() if hasattr(module, "merge")}
+    assert names == linear - {"fc"}
 
 
 def test_a_pattern_without_a_match_is_an_error(lesson, network):
@@ -51,20 +68,31 @@ def test_a_pattern_without_a_match_is_an_error(lesson, network):
         lesson["add_lora"](network, "conv9", 2, 8)
 
 
-def test_only_the_adapter_gets_a_gradient_and_first_only_b(lesson, network, images):
-    model = lesson["add_lora"](network, PATTERN, 2, 8)
-    F.cross_entropy(model(images), torch.tensor([0, 1, 2])).backward()
+def test_only_the_adapter_gets_a_gradient_and_first_only_b(lesson, transformer, tokens):
+    model = lesson["add_lora"](transformer, EVERY_LINEAR, 2, 8)
+    F.cross_entropy(model(tokens), torch.tensor([0, 1, 2])).backward()
     adapters = list_adapters(model, lesson)
-    assert len(adapters) == 5
+    assert len(adapters) == 24
     for layer in adapters:
         assert layer.base.weight.grad is None
         assert layer.A.grad.norm() == 0 < layer.B.grad.norm()
 
 
 def test_an_adapter_has_r_times_d_plus_k_parameters(lesson, network):
-    for layer in list_adapters(lesson["add_lora"](network, PATTERN, 3, 8), lesson):
+    model = lesson["add_lora"](network, CONVOLUTIONS, 3, 8, make=lesson["LoRAConv2d"])
+    for layer in list_adapters(model, lesson):
         d, k = layer.base.weight.flatten(1).shape
         assert layer.A.numel() + layer.B.numel() == 3 * (d + k)
+
+
+def test_a_merged_model_has_its_old_layers_and_the_same_outputs(lesson, transformer, tokens):
+    model = lesson["add_lora"](transformer, EVERY_LINEAR, 2, 8)
+    for layer in list_adapters(model, lesson):
+        nn.init.normal_(layer.B, std=0.1)
+    expected = model(tokens)
+    merged = lesson["merge_lora"](model)
+    assert not list_adapters(merged, lesson)
+    torch.testing.assert_close(merged(tokens), expected, atol=1e-3, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -96,11 +124,15 @@ def test_twice_the_alpha_at_twice_the_rank_is_the_same_scale(lesson):
 
 
 VARIANTS = {
-    "LoRA": (lambda lesson, model: lesson["with_lora"](model, 2), 2 * 7584),
-    "DoRA": (lambda lesson, model: lesson["with_lora"](model, 2, use_dora=True), 2 * 7584 + 960),
-    "BitFit": (lambda lesson, model: lesson["train_biases"](model), 992),
-    "bottlenecks": (lambda lesson, model: lesson["add_bottlenecks"](model, 2), 4 * 704 + 704 + 8),
-    "norms": (lambda lesson, model: lesson["with_lora_and_norms"](model, 2), 2 * 7584 + 2 * 992),
+    "LoRA": (lambda lesson, model: lesson["with_lora"](model, CONVOLUTIONS, 2), 2 * 7584),
+    "norms": (
+        lambda lesson, model: lesson["with_lora_and_norms"](model, CONVOLUTIONS, 2),
+        2 * 7584 + 2 * 992,
+    ),
+    "control": (
+        lambda lesson, model: lesson["train_only"](model, r"layer4\.0\.conv1"),
+        256 * 256 * 9,
+    ),
 }
 
 
@@ -115,64 +147,95 @@ def test_a_variant_starts_as_the_network_and_trains_what_it_says(
     assert count_parameters(changed, trainable=True) == added + head
 
 
-# ---- The text of the lesson against the results that it reads.
+def test_the_first_step_is_as_long_at_every_rank_if_the_update_is_divided(
+    lesson, transformer, tokens
+):
+    names = {"backbone": transformer, "tokens": tokens, "targets": torch.tensor([0, 1, 2])}
+    names["config"] = type("Seeds", (), {"first_seed": 0})
+    names["EVERY_LINEAR"] = EVERY_LINEAR
+    measure = lesson["measure_movement"]
+    measure.__globals__.update(names)
+    constant = [measure(rank, 8) for rank in (1, 16)]
+    assert 0.7 < constant[1] / constant[0] < 1.4
+    assert measure(16, 8 * 16) > 8 * constant[0]
+
+
+# ---- The text of the lesson against the study that it reads.
+
+FULL, PROBE = "full fine-tuning", "linear probe"
+RANKS = (1, 2, 4, 8, 16, 32)
 
 
 @pytest.fixture(scope="module")
-def stored():
-    return read_file(STUDIES / "lora/study.json")
+def study():
+    return read_study("lora")
 
 
 @pytest.fixture(scope="module")
-def best(stored):
-    """The best learning rate of each data set and variant, by its mean accuracy."""
-    found = {}
-    for row in sorted(stored["rows"], key=lambda row: np.mean(row["val_accuracy"])):
-        found[row["dataset"], row["variant"]] = row["lr"]
-    return found
+def points(study):
+    """The mean difference of a variant from full fine-tuning, in points."""
+    return lambda regime, variant: 100 * study.difference(regime, variant, FULL).mean
 
 
-RANKS = [f"LoRA, rank {rank}" for rank in (1, 4, 16)]
+def read_lr(study, regime, variant):
+    return float(study.best[regime][variant].split()[1])
 
 
-def test_one_learning_rate_serves_all_ranks_if_the_update_is_divided(best):
-    for dataset in ("photos", "shapes"):
-        rates = [best[dataset, rank] for rank in RANKS]
-        assert max(rates) <= 2 * min(rates)
-    assert best["photos", "LoRA, rank 16, α not divided"] <= best["photos", RANKS[2]] / 4
+def test_rank_4_loses_one_point_and_the_probe_five(points):
+    assert points("definitions", "LoRA on all, rank 4") == pytest.approx(-1, abs=0.3)
+    assert points("definitions", PROBE) == pytest.approx(-5, abs=0.3)
 
 
-def test_lora_needs_the_learning_rates_that_the_text_says(best):
-    on_photos = {best["photos", rank] / best["photos", "full fine-tuning"] for rank in RANKS}
-    assert on_photos == {4, 8}
-    assert {best["shapes", rank] for rank in RANKS} == {best["shapes", "full fine-tuning"]}
+def test_from_rank_16_on_it_is_equivalent_to_full_fine_tuning(study):
+    for rank in RANKS:
+        found = study.difference("definitions", f"LoRA on all, rank {rank}", FULL)
+        assert (found.verdict(margin=study.margin) == "equivalent") == (rank >= 16)
 
 
-def test_what_the_text_says_of_the_variants(stored):
-    accuracies = {(x["dataset"], x["variant"]): x["val_accuracy"] for x in stored["variants"]}
-    full = accuracies["photos", "full fine-tuning"]
-    assert paired_difference(full, accuracies["photos", "BitFit"]).low > 0
-    costs = {row["variant"]: row for row in stored["costs"]}
-    saved = {name: row["saved_bytes"] for name, row in costs.items()}
-    assert saved["DoRA, rank 4"] > saved["full fine-tuning"]
-    assert 0.4 < saved["bottleneck adapters"] / saved["full fine-tuning"] < 0.5
-    few = [name for name in costs if name not in ("linear probe", "full fine-tuning")]
-    assert min(few, key=lambda name: costs[name]["trained"]) == "BitFit"
+def test_rank_32_on_q_and_v_is_as_accurate_as_rank_4_on_all(points):
+    both = [points("definitions", f"LoRA on {x}") for x in ("q and v, rank 32", "all, rank 4")]
+    assert both[0] == pytest.approx(both[1], abs=0.2)
 
 
-def test_reported_seeds_are_not_those_of_the_search(stored):
-    assert not set(stored["seeds"]) & set(stored["search_seeds"])
+def test_lora_needs_the_learning_rates_that_the_text_says(study):
+    full = read_lr(study, "definitions", FULL)
+    searched = [x for x in study.trainings if x.seed in study.search_seeds]
+    tried = {
+        float(x.trial.split()[1])
+        for x in searched
+        if (x.regime, x.variant) == ("definitions", FULL)
+    }
+    assert full == max(tried)
+    on_all = [read_lr(study, "definitions", f"LoRA on all, rank {rank}") / full for rank in RANKS]
+    assert {round(x) for x in on_all} == {4, 8}
+    others = [read_lr(study, "definitions", f"LoRA on q and v, rank {rank}") for rank in RANKS]
+    assert (round(min(others) / full), round(max(others) / full)) == (4, 16)
 
 
-def test_the_text_on_frozen_batch_norm_is_what_the_stored_trainings_say():
-    """Part of LoRA's distance to full fine-tuning, on drawings, that each change closes."""
-    mean = {}
-    for name in ("study", "study_batch_norm"):
-        for row in read_file(STUDIES / "lora" / f"{name}.json")["variants"]:
-            if row["dataset"] == "shapes":
-                mean[row["variant"]] = np.mean(row["val_accuracy"])
-    distance = mean["full fine-tuning"] - mean["LoRA, rank 4"]
-    closed = {name: (value - mean["LoRA, rank 4"]) / distance for name, value in mean.items()}
-    assert closed["BatchNorm and head"] >= 1, "it closed the whole gap"
-    assert 0.05 < closed["LoRA, rank 16"] < 0.2, "a higher rank closed about a tenth of it"
-    assert closed["LoRA, rank 4, and BatchNorm"] < closed["BatchNorm and head"], "no gain from LoRA"
+def test_what_the_text_says_of_dora_and_bitfit(study, points):
+    first = [x for x in study.trainings if (x.regime, x.seed) == ("definitions", study.seeds[0])]
+    stored = {x.variant: x.saved_bytes for x in first}
+    assert stored["DoRA on all, rank 4"] / stored[FULL] == pytest.approx(2.5, abs=0.05)
+    assert stored["BitFit"] == min(size for variant, size in stored.items() if variant != PROBE)
+    dora, lora = (points("definitions", f"{x} on all, rank 4") for x in ("DoRA", "LoRA"))
+    assert dora == pytest.approx(lora, abs=0.3)
+    assert points("definitions", "BitFit") == pytest.approx(-3, abs=0.3)
+
+
+def test_on_photographs_lora_has_little_to_win(study, points):
+    assert points("photographs", PROBE) == pytest.approx(-1, abs=0.3)
+    found = study.difference("photographs", "LoRA, rank 16", FULL)
+    assert found.verdict(margin=study.margin) == "equivalent"
+
+
+def test_what_closes_the_gap_on_drawings(study, points):
+    gap = points("drawings", "LoRA, rank 4")
+    assert gap == pytest.approx(-19, abs=0.5)
+    assert not study.difference("drawings", "LoRA, rank 16", "LoRA, rank 4").low > 0
+    assert 1 - points("drawings", "LoRA and BatchNorm, rank 4") / gap == pytest.approx(
+        0.6, abs=0.01
+    )
+    assert 1 - points("drawings", "BatchNorm and head") / gap == pytest.approx(0.56, abs=0.01)
+    assert 1 - points("drawings", "same layers in full") / gap == pytest.approx(0.69, abs=0.01)
+    trained = {x.variant: x.trained_parameters for x in study.trainings if x.regime == "drawings"}
+    assert trained["BatchNorm and head"] / trained[FULL] == pytest.approx(0.003, abs=0.0005)

@@ -101,7 +101,7 @@ def train(job: dict, config: Config, data: ImageData) -> dict:
     run = fit(config, data, seed=job["seed"], save=False, **make_variants(config)[job["variant"]])
     return job | {
         "seconds": round(run.epoch_ends_s[-1], 3),
-        "images_per_s": run.images_per_s and round(run.images_per_s, 1),
+        "images_per_s": run.examples_per_s and round(run.examples_per_s, 1),
         "accuracy": round(run.metrics["val_accuracy"], 5),
     }
 

@@ -305,7 +305,7 @@ def train(job: dict, config: Config, data: ImageData) -> dict:
     run = fit(seed=job["seed"], save=False, **make_arguments(job["rival"], config, data))
     return job | {
         "curve": round_curve(run.curve),
-        "images_per_s": round(run.images_per_s or 0),
+        "images_per_s": round(run.examples_per_s or 0),
         "commit": read_commit(),
     }
 

@@ -6,6 +6,7 @@ import lightning
 import numpy as np
 import pytest
 import torch
+from lightning.pytorch.callbacks import EMAWeightAveraging
 
 from course_utils.measure.paired import paired_difference
 
@@ -106,6 +107,8 @@ def check_lightning_card(card):
     check_start(train, {}, {"gradient_clip_val": 0.1})
     check_start(train, {}, {"callbacks": [DrawNumbers()]})
     check_scores(train, {}, {"gradient_clip_val": 0.01})
+    gains = [train(n, callbacks=EMAWeightAveraging(decay=0.95)) - train(n) for n in SEEDS]
+    assert min(gains) > 0, "averaging helps where labels are wrong"
 
 
 class DrawNumbers(lightning.Callback):

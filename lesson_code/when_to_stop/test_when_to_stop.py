@@ -10,6 +10,7 @@ import pytest
 from course_tools.study.lesson_code import read_definitions
 from course_utils.claims import claim
 from course_utils.measure.paired import paired_difference
+from course_utils.measure.statistics import two_way
 from tests.places import ROOT
 
 STEM = "18_when_to_stop"
@@ -154,3 +155,20 @@ def test_intervals_over_folds_and_over_seeds(lesson, text):
     assert low < 0 < high
     assert "Over seeds only one fold has an interval above 0." in text
     assert sum(found.low > 0 for found in lesson["over_seeds"].values()) == 1
+
+
+def test_other_photographs_widen_the_intervals_over_seeds(lesson):
+    """Standard errors in points; a review computed them from the same stored hits, by itself."""
+    constant, curves = lesson["constant"][:, -1], lesson["curves"]  # (seeds, photographs)
+    assert constant.shape == (8, 1000)
+    found = two_way(constant, curves["cosine", 16][:, -1])
+    over_seeds = judge(lesson["ends"][16] - lesson["flat"])
+    assert 100 * found.mean == pytest.approx(over_seeds.mean)
+    assert round(over_seeds.mean, 1) == 1.3
+    errors = [found.se_seeds, found.se_residual, found.se_both]
+    assert np.round(100 * np.array(errors), 2).tolist() == [0.46, 0.41, 0.52]
+    counted_twice = np.hypot(found.se_seeds, found.se_examples)
+    assert 100 * counted_twice == pytest.approx(0.66, abs=0.005)
+    assert np.round([100 * found.low, 100 * found.high], 1).tolist() == [0.1, 2.4]
+    short = two_way(constant, curves["cosine", 4][:, -1])
+    assert np.round([100 * short.se_seeds, 100 * short.se_both], 2).tolist() == [0.57, 0.8]

@@ -6,7 +6,7 @@ import os
 import nbformat
 import pytest
 
-from course_tools.pretrain import read_split
+from course_tools.pretrain.images import read_split
 from course_tools.publish.fair_race import RACE
 from course_tools.publish.readme import format_section
 from course_tools.run import choose, key

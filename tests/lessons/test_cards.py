@@ -47,6 +47,7 @@ def test_a_card_computes_what_its_lesson_computes(card, tmp_path):
     check_card(card, load_technique(card.lesson), tmp_path / "empty")
 
 
+@pytest.mark.lesson_changed
 @pytest.mark.parametrize("card", COMPARED)
 def test_the_check_of_a_card_can_fail(card, tmp_path):
     check_faults_are_noticed(card, load_technique(card.lesson), tmp_path)
@@ -56,6 +57,8 @@ ALL_BUT_OWN = [card for card in CARDS if str(card) != OWN]
 NOT_MET = {
     ("11_dali, card-pytorch", "BatchNorm and dropout"): "it is a loader",
     ("11_dali, card-lightning", "BatchNorm and dropout"): "its batches have one example",
+    ("21_text, card-pytorch", "BatchNorm and dropout"): "it would count padding; dropout is there",
+    ("21_text, card-lightning", "BatchNorm and dropout"): "T5 has no BatchNorm, and has dropout",
 }
 
 

@@ -113,17 +113,34 @@ EXERCISES = [
 every_exercise = pytest.mark.parametrize("exercise", EXERCISES)
 
 
-@every_exercise
-def test_right_answers_pass(exercise, seeds, request):
-    """A check compares what an answer does, not how it is written.
+def is_experiment(exercise):
+    """Whether its answers train, for some twenty seconds each."""
+    return "(config, data)" in exercise.solution
 
-    An experiment trains for some twenty seconds, and its lesson executes the solution: by default
-    one other answer is enough.
-    """
+
+def list_right_answers():
+    """Those that train run where their lesson has changed, and all of them at night."""
+    for case in EXERCISES:
+        (exercise,) = case.values
+        marks = [pytest.mark.lesson_changed] if is_experiment(exercise) else []
+        yield pytest.param(exercise, id=case.id, marks=marks)
+
+
+@every_exercise
+def test_right_answers_differ(exercise):
     assert len(exercise.right) >= MIN_RIGHT
     sources = (exercise.solution, *exercise.right)
     assert len({normalise(source) for source in sources}) == len(sources)
-    if "(config, data)" in exercise.solution and not request.config.option.nightly:
+
+
+@pytest.mark.parametrize("exercise", list_right_answers())
+def test_right_answers_pass(exercise, seeds, request):
+    """A check compares what an answer does, not how it is written.
+
+    A lesson executes its solutions, so by default one other answer of an experiment is enough.
+    """
+    sources = (exercise.solution, *exercise.right)
+    if is_experiment(exercise) and not request.config.option.nightly:
         sources = exercise.right[:1]
     for source in sources:
         for _ in seeds(exercise):

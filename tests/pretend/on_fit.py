@@ -7,9 +7,16 @@ from torch.utils._pytree import tree_map_only
 
 pytest.register_assert_rewrite("lesson_code", "tests.combinations")  # before they are imported
 
+from course_utils.data.load import load_data  # noqa: E402
 from course_utils.training.fit import fit  # noqa: E402
 from tests.combinations.record import BATCHES, Record, check_training  # noqa: E402
-from tests.combinations.test_combinations import ROWS, SEAMS, TECHNIQUES, find_row_with  # noqa: E402
+from tests.combinations.test_combinations import (  # noqa: E402
+    ROWS,
+    SEAMS,
+    TECHNIQUES,
+    TEXT_ROWS,
+    find_row_with,
+)
 from tests.pretend.accelerator import register_accelerator  # noqa: E402
 from tests.pretend.device import OPERATIONS  # noqa: E402
 from tests.pretend.module import NAME  # noqa: E402
@@ -35,6 +42,21 @@ def test_techniques_train_together(names, tiny_config, few):
     vars(record).update(tree_map_only(torch.Tensor, torch.Tensor.cpu, vars(record)))
     check_training(record)
     for name in names if "mixed_precision" not in names else ["mixed_precision"]:
+        TECHNIQUES[name].invariant(record)
+
+
+def test_techniques_train_together_on_texts(tiny_config):
+    config = tiny_config.replace(dataset="glosses")
+    names = [name for name in TEXT_ROWS["all"] if name != "mixed_precision"]
+    before = OPERATIONS["aten::gelu_backward"]
+    record = Record(
+        config, load_data(config), {name: SEAMS[name] for name in names}, accelerator=NAME
+    )
+    assert OPERATIONS["aten::gelu_backward"] >= before + BATCHES
+    assert {gradient.device.type for gradient in record.gradients} == {NAME}
+    vars(record).update(tree_map_only(torch.Tensor, torch.Tensor.cpu, vars(record)))
+    check_training(record)
+    for name in names:
         TECHNIQUES[name].invariant(record)
 
 

@@ -4,7 +4,9 @@ import numpy as np
 
 from course_utils.data.photos import describe_photos
 from course_utils.files import ROOT
+from course_utils.models.backbone import describe_backbone
 from course_utils.results import RESULTS, read_file
+from course_utils.study_results import read_study
 
 
 def test_the_readme_states_what_the_description_says():
@@ -25,3 +27,44 @@ def test_the_readme_states_what_the_benchmark_measured():
     places = {"files": "the pixels of the archive", "sheets": "those of the sheets"}
     for variant, place in places.items():
         assert f"{np.mean(found['accuracy'][variant]):.1f} % on {place}" in text
+
+
+TASKS = {
+    "masked": "hidden tokens (30 %)",
+    "both": "hidden and next tokens in turn",
+    "causal": "next tokens",
+    None: "none",
+}
+
+
+def test_the_readme_shows_every_text_network_that_was_tried():
+    text = (ROOT / "data" / "README.md").read_text(encoding="utf-8")
+    for row in read_file(RESULTS / "text_backbone_1core.json")["rows"]:
+        peak_lr = "–" if row["peak_lr"] is None else f"{row['peak_lr']:g}"
+        columns = [row["width"], TASKS[row["objective"]], peak_lr, row["attention"]]
+        columns += [f"{row['fine_tuning_lr']:g}", f"{100 * np.mean(row['accuracies']):.1f}"]
+        assert "| " + " | ".join(map(str, columns)) + " |" in text
+
+
+def test_the_readme_states_how_large_the_text_network_is():
+    text = (ROOT / "data" / "README.md").read_text(encoding="utf-8")
+    about = describe_backbone("text_small")
+    assert f"{about['parameters']:,} parameters below its head" in text
+    assert f"{about['recipe']['epochs']} epochs" in text
+
+
+def test_the_readme_states_what_the_text_weights_bring():
+    text = (ROOT / "data" / "README.md").read_text(encoding="utf-8")
+    study = read_study("freezing")
+    variants = ("from scratch", "linear probe", "last stage", "full fine-tuning")
+    for name, regime in study.regimes.items():
+        means = [f"{100 * study.values(name, variant).mean():.1f}" for variant in variants]
+        gain = study.difference(name, "full fine-tuning", "from scratch")
+        interval = f"{100 * gain.mean:+.1f} ({100 * gain.low:+.1f} to {100 * gain.high:+.1f})"
+        columns = [f"{regime.config.num_train:,}", str(regime.config.epochs), *means, interval]
+        assert "| " + " | ".join(columns) + " |" in text
+    few, some, many = study.regimes
+    assert study.difference(few, "last stage").verdict() == "helps"
+    assert abs(study.difference(few, "linear probe").mean) < study.margin
+    for regime in (some, many):
+        assert study.difference(regime, "last stage").verdict() == "hurts"

@@ -15,8 +15,8 @@ from course_utils.files import ROOT
 FLOORS = {
     "course_utils": [
         ["errors", "files", "processes"],
-        ["config", "measure", "models", "results"],
-        ["measured"],
+        ["config", "measure", "models", "predictions", "results"],
+        ["measured", "study_results"],
         ["claims", "data"],
         ["doctor", "training"],
         ["__init__", "checking", "plots"],

@@ -8,6 +8,7 @@ import nbformat
 
 from course_tools.grade.exercises import find_exercises
 from course_tools.publish.cards import find_recipe
+from course_tools.publish.minutes import find_core
 from course_tools.publish.sections import is_card
 from course_tools.run.key import digest_outputs
 from course_tools.run.lessons import MEMORY_LIMIT_BYTES, NOTEBOOKS
@@ -27,6 +28,12 @@ HEADINGS = [
     "Exercises",
     "Recap and sources",
 ]
+# A lesson with a First result has the form of the third edition: short, and the answer comes first.
+THIRD_EDITION = [*HEADINGS[:2], "First result", *HEADINGS[2:-1], "Going deeper", HEADINGS[-1]]
+# Of all but Going deeper. Folded text and code do not count, and cards have a limit of their own.
+MOST_CELLS, MOST_WORDS, MOST_VISIBLE_LINES = 80, 2800, 300
+FOLDED = re.compile(r"<details>.*?</details>", re.DOTALL)
+FEWEST_WORDS = 12  # of a Markdown cell between two code cells
 PRACTICE = {  # lessons without a new technique
     "90_find_the_bug": ["Question", "Set-up", "Exercises", "Verdict", "Recap and sources"],
     "91_project": [
@@ -94,7 +101,8 @@ def test_headings_are_the_fixed_ones(name, notebook):
     text = "\n".join(cell.source for cell in cells_of(notebook, "markdown"))
     assert re.search(r"^# \d\d · ", text)
     if is_lesson(name):
-        assert re.findall(r"^## (.+)$", text, re.MULTILINE) == PRACTICE.get(name, HEADINGS)
+        usual = THIRD_EDITION if "\n## First result\n" in text else HEADINGS
+        assert re.findall(r"^## (.+)$", text, re.MULTILINE) == PRACTICE.get(name, usual)
         assert re.search(r"Minutes: \d+ · Prerequisites: .+ · Seam: .+ · Budget: ", text)
         assert text.count("<details>") >= 2 + 2 * 3  # the prediction; a hint and answer each
 
@@ -130,6 +138,31 @@ def test_cells_are_short_and_explained(name, notebook):
     assert 0.95 <= len(prose) / len(code) <= 1.7
     if is_lesson(name):
         assert 25 <= len(notebook.cells) <= 150
+
+
+@for_each_lesson
+def test_the_core_of_a_lesson_is_short_and_its_answer_comes_first(name, notebook):
+    core = find_core(notebook)
+    if not any(re.search(r"^## First result$", cell.source, re.M) for cell in core):
+        return  # it has the form of the second edition
+    prose = [FOLDED.sub("", cell.source) for cell in core if cell.cell_type == "markdown"]
+    code = [c for c in core if c.cell_type == "code" and not is_folded(c) and not is_card(c)]
+    if len(core) > MOST_CELLS:
+        yield f"{len(core)} cells"
+    if (words := sum(len(source.split()) for source in prose)) > MOST_WORDS:
+        yield f"{words} words"
+    if (lines := sum(map(count_seen, code))) > MOST_VISIBLE_LINES:
+        yield f"{lines} visible lines of code"
+    figures = [n for n, cell in enumerate(core) if "image/png" in str(cell.get("outputs"))]
+    if not figures or figures[0] > len(core) / 5:
+        yield "no figure in the first fifth"
+    yield from (
+        f"a cell of few words: {between.source}"
+        for before, between, after in zip(core, core[1:], core[2:], strict=False)
+        if before.cell_type == after.cell_type == "code"
+        and between.cell_type == "markdown"
+        and len(between.source.split()) < FEWEST_WORDS
+    )
 
 
 @for_each_lesson

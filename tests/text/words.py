@@ -175,8 +175,6 @@ WORDS = (
 
 
 KEPT = {
-    # a name in data/results, which the README's table or a figure looks up
-    "notebooks/03_lora.ipynb": (r"LoRA, rank 16, α not divided",),
     # lessons that print source code have the docstring in their keys: with their next change
     "course_utils/measure/memory.py": (r"what is computed again",),
     # the glossary names homemade words

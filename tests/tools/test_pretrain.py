@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 import torch
 
-from course_tools import pretrain
 from course_tools.cli import main as cli
+from course_tools.pretrain import images as pretrain
 from course_utils.errors import CourseError
 from course_utils.models import backbone
 from course_utils.models.backbone import describe_backbone, read_backbone
@@ -115,7 +115,8 @@ def test_an_interrupt_is_one_line_and_leaves_the_backbone(images, tmp_path):
     weights.mkdir()
     script = (
         "import sys; from pathlib import Path; from course_utils.models import backbone;"
-        "from course_tools import pretrain; from course_tools.cli import main as cli;"
+        "from course_tools.pretrain import images as pretrain;"
+        "from course_tools.cli import main as cli;"
         "long = pretrain.Recipe(epochs=100_000, batch_size=8);"
         f"touch = lambda line: Path({str(started)!r}).touch();"
         "pretrain.pretrain.__defaults__ = (0, long, touch);"

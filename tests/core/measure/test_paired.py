@@ -68,6 +68,8 @@ def test_one_seed_has_no_interval():
     assert (found.low, found.high) == (-np.inf, np.inf)
     assert found.verdict() == "inconclusive"
     assert found.seeds_needed() is None
+    assert found.seeds_range() is None
+    assert found.p_value() == 1
 
 
 @pytest.mark.parametrize(("mean", "std"), [(0.01, 0.03), (0.0, 0.02), (0.004, 0.02), (-0.05, 0.1)])
@@ -91,6 +93,73 @@ def test_seeds_needed_has_a_limit(n):
     half = stats.t.ppf(0.975, 2) * std / np.sqrt(3)
     needed = PairedDifference(0.005, 0.005 - half, 0.005 + half, 3).seeds_needed()
     assert needed == min(n, MAX_SEEDS)
+
+
+@pytest.mark.parametrize("n", [2, 3, 8])
+def test_the_p_value_is_that_of_the_paired_test(n):
+    rng = np.random.default_rng(n)
+    baseline = rng.normal(60, 5, n)
+    treated = baseline + rng.normal(1, 1, n)
+    expected = stats.ttest_rel(treated, baseline).pvalue
+    assert paired_difference(baseline, treated).p_value() == pytest.approx(expected)
+    assert paired_difference(treated, baseline).p_value() == pytest.approx(expected)
+
+
+def test_the_p_value_is_below_5_percent_where_the_interval_excludes_zero():
+    for low, high in ((0.001, 0.03), (-0.001, 0.03), (-0.03, -0.001), (-0.03, 0.001)):
+        found = PairedDifference((low + high) / 2, low, high, 4)
+        assert (found.p_value() < 0.05) == (low > 0 or high < 0)
+    assert PairedDifference(0.015, 0.0, 0.03, 4).p_value() == pytest.approx(0.05)
+
+
+def test_the_p_value_without_a_spread():
+    assert PairedDifference(0.0, 0.0, 0.0, 3).p_value() == 1
+    assert PairedDifference(0.01, 0.01, 0.01, 3).p_value() == 0
+    assert PairedDifference(0.0, -0.1, 0.1, 3).p_value() == 1
+
+
+def test_p_values_are_uniform_without_a_difference():
+    """300 studies of three seeds."""
+    values = np.random.default_rng(0).standard_normal((300, 2, 3))
+    p_values = [paired_difference(*study).p_value() for study in values]
+    assert stats.kstest(p_values, "uniform").pvalue > 0.05
+
+
+@pytest.mark.parametrize(("mean", "std"), [(0.01, 0.03), (0.0, 0.02), (-0.02, 0.03)])
+def test_the_range_of_three_seeds_by_hand(mean, std):
+    """With two degrees of freedom, the quantile q of chi-square is -2 ln(1 - q)."""
+
+    def find(std, n):
+        half = stats.t.ppf(0.975, n - 1) * std / np.sqrt(n)
+        return PairedDifference(mean, mean - half, mean + half, n)
+
+    low, high = (std * np.sqrt(2 / (-2 * np.log(1 - q))) for q in (0.975, 0.025))
+    expected = (find(low, 3).seeds_needed(), find(high, 3).seeds_needed())
+    assert find(std, 3).seeds_range() == expected
+    assert expected[0] <= find(std, 3).seeds_needed() < expected[1]
+    wide, narrow = find(std, 3).seeds_range(), find(std, 30).seeds_range()
+    assert wide[0] <= narrow[0] <= find(std, 30).seeds_needed() <= narrow[1] < wide[1]
+
+
+def test_the_range_depends_on_the_margin_and_ends_at_the_limit():
+    found = PairedDifference(0.0, -0.03, 0.03, 3)
+    assert found.seeds_range(0.02)[1] < found.seeds_range(0.01)[1] < MAX_SEEDS
+    assert found.seeds_range(0.0001)[1] == MAX_SEEDS
+    assert PairedDifference(0.02, 0.02, 0.02, 3).seeds_range() == (2, 2)  # no spread
+
+
+@pytest.mark.parametrize("n", [2, 3, 6])
+def test_the_range_covers_the_number_that_the_true_spread_needs(n):
+    """200 studies: what the range covers is the spread, the mean is that of the study."""
+    rng, covered = np.random.default_rng(n), []
+    true = 0.015
+    for differences in rng.normal(0.0, true, (200, n)):
+        found = paired_difference(np.zeros(n), differences)
+        half = stats.t.ppf(0.975, n - 1) * true / np.sqrt(n)
+        exact = PairedDifference(found.mean, found.mean - half, found.mean + half, n)
+        low, high = found.seeds_range()
+        covered.append(low <= exact.seeds_needed() <= high)
+    assert 0.92 < np.mean(covered) <= 0.985
 
 
 @pytest.mark.parametrize(("a", "b"), [([1.0], [1.0, 2.0]), ([], [])])

@@ -72,9 +72,9 @@ def test_throughput_excludes_warm_up_and_validation(monkeypatch, warmup, images,
     quiet_trainer(max_epochs=2, accelerator="cpu", callbacks=[throughput]).fit(
         Module(), loader, loader
     )
-    assert throughput.images == images
+    assert throughput.examples == images
     assert throughput.time_s == pytest.approx(time_s)
-    assert throughput.images_per_s == (pytest.approx(10) if images else None)
+    assert throughput.examples_per_s == (pytest.approx(10) if images else None)
     assert np.isfinite(throughput.time_s)
 
 
@@ -88,7 +88,7 @@ def test_throughput_counts_the_images_of_all_processes():
             fit_loop=loop, world_size=2, is_last_batch=step == 2, global_step=step, max_steps=-1
         )
         throughput.on_train_batch_end(trainer, module, None, (None, torch.zeros(10)), step)
-    assert throughput.images == 2 * 2 * 10
+    assert throughput.examples == 2 * 2 * 10
 
 
 def test_a_step_is_measured_on_a_copy():

@@ -42,9 +42,10 @@ def test_verdict_knows_which_direction_is_better(shift, accuracy, loss):
 
 def test_an_inconclusive_verdict_names_the_seeds_that_would_decide():
     comparison = make_comparison(baseline=[0.5, 0.6, 0.7], other=[0.53, 0.59, 0.76])
-    needed = comparison.difference("other").seeds_needed()
+    found = comparison.difference("other")
+    needed, (low, high) = found.seeds_needed(), found.seeds_range()
     assert comparison.judge("other") == "inconclusive"
-    expected = f"inconclusive, about {needed} seeds would decide."
+    expected = f"inconclusive, about {needed} seeds would decide (95 % range {low} to {high})."
     assert comparison.verdict("other").endswith(expected)
 
 
@@ -185,6 +186,7 @@ def test_a_pool_of_processes_gives_the_same_runs_bit_for_bit(spread):
         check_same(compare(*arguments, executor=pool), expected)
 
 
+@pytest.mark.nightly
 def test_a_dask_cluster_gives_the_same_runs_bit_for_bit(spread, tmp_path):
     distributed = pytest.importorskip("distributed")
     arguments, expected = spread

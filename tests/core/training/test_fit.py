@@ -165,7 +165,7 @@ def test_model_and_data_seams(tiny_config, tiny_data):
     )
     assert run.trainable_parameters == 256 * 10 + 10
     assert len(run.history) == 2
-    assert run.images_per_s > 0  # 4 steps, 3 of them warm-up
+    assert run.examples_per_s > 0  # 4 steps, 3 of them warm-up
 
 
 def test_seed_decides_order_and_augmentation_too(tiny_config, tiny_data):
@@ -182,7 +182,7 @@ def test_seed_decides_order_and_augmentation_too(tiny_config, tiny_data):
 
 def test_a_training_cut_short_by_max_steps_is_timed_and_logged(tiny_config, tiny_data):
     run = fit(tiny_config, tiny_data, trainer={"max_epochs": -1, "max_steps": 5})
-    assert run.images_per_s > 0
+    assert run.examples_per_s > 0
     assert "train_loss" in run.metrics
 
 
@@ -248,7 +248,7 @@ def test_threads_train_one_after_the_other(tiny_config, tiny_data, run):
 
 def test_too_few_steps_have_no_throughput(tiny_config, tiny_data):
     run = fit(tiny_config, tiny_data, trainer={"limit_train_batches": 2})
-    assert run.images_per_s is None
+    assert run.examples_per_s is None
 
 
 def test_the_end_of_each_epoch_is_timed(tiny_config, tiny_data):

@@ -7,6 +7,7 @@ from dataclasses import replace
 import nbformat
 import psutil
 import pytest
+from rich.console import Console
 
 from course_tools.grade.check import Limits, Result, check_notebook
 from course_tools.grade.exercises import (
@@ -18,9 +19,16 @@ from course_tools.grade.exercises import (
     format_manifest,
 )
 from course_tools.grade.kernel import LimitedKernel
-from course_tools.grade.progress import find_key, load_results, make_progress_table, store_results
+from course_tools.grade.progress import (
+    find_key,
+    load_results,
+    make_prediction_table,
+    make_progress_table,
+    store_results,
+)
 from course_tools.grade.reading import read_submission
 from course_utils.errors import CourseError
+from course_utils.predictions import FILE, compare_prediction, record_prediction
 from tests.tools.conftest import find_cell
 from tests.tools.toy_lessons import GOOD, make_answer, make_code, make_text, write_course
 
@@ -301,3 +309,16 @@ def test_a_lesson_whose_exercises_are_damaged_is_named(metadata, tmp_path):
     nbformat.write(notebook, path)
     with pytest.raises(CourseError, match=r"01_numbers.ipynb: its exercises are damaged .* git"):
         find_exercises(tmp_path)
+
+
+def test_all_predictions_stand_beside_what_the_lessons_found(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert not make_prediction_table(FILE).rows
+    record_prediction("01_baseline", noise=2)
+    compare_prediction(record_prediction("03_lora", memory_share=0.1), memory_share=0.42)
+    text = Console(width=100)
+    with text.capture() as captured:
+        text.print(make_prediction_table(FILE))
+    lines = [line.split() for line in captured.get().splitlines()]
+    assert ["01_baseline", "noise", "2", "–"] in lines
+    assert ["03_lora", "memory", "share", "0.1", "0.42"] in lines

@@ -14,6 +14,7 @@ from course_tools.publish.readme import (
 )
 from course_utils.errors import CourseError
 from course_utils.results import STUDIES
+from tests.core.test_study_results import STUDY as DECLARED
 from tests.tools.run.test_save_results import collect, make_lesson
 
 
@@ -228,6 +229,27 @@ def test_the_last_of_accuracies_after_each_epoch_counts(lesson, results):
 def test_a_headline_that_its_study_does_not_know(lesson, results, change):
     with pytest.raises(CourseError, match="01_a: no results have anything for its headline"):
         rows(lesson, FROM_STUDY | change, results, studies={"mine": STUDY})
+
+
+TRAINED = {"study": "toy/study", "regime": "few", "arm": "mixed", "baseline": "plain"}
+
+
+def test_a_headline_takes_its_numbers_from_a_study_that_the_course_trained(
+    tmp_path, lesson, results
+):
+    (tmp_path / "toy").mkdir()
+    (tmp_path / "toy" / "study.json").write_text(DECLARED.to_json())
+    shown = dataclasses.replace(lesson, headline=[TRAINED])
+    studies = read_studies([shown], tmp_path)
+    assert studies["toy/study"]["dataset"] == "photos"
+    (row,) = rows(lesson, TRAINED, results | {"dataset": "other"}, studies=studies)
+    found = DECLARED.difference("few", "mixed", "plain")
+    about = "3 seeds of `toy/study`, 10 examples, 1 epoch"
+    assert f"{100 * found.mean:+.2f} points ({found.format_interval(100)}; {about}): helps" in row
+    assert "mixed against plain (few)" in row
+    for change in ({"regime": "many"}, {"arm": "other"}):
+        with pytest.raises(CourseError, match="01_a: no results have anything for its headline"):
+            rows(lesson, TRAINED | change, results, studies=studies)
 
 
 def test_a_study_that_is_missing_is_said(tmp_path, lesson):

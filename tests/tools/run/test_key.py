@@ -42,8 +42,9 @@ def root(tmp_path):
     (package / "script.py").write_text("print(1)\n")
     (tmp_path / "lesson_code" / "fitting").mkdir(parents=True)
     (tmp_path / "lesson_code" / "fitting" / "checks.py").write_text("def check():\n    return 3\n")
-    (tmp_path / "lesson_code" / "one").mkdir()
-    (tmp_path / "lesson_code" / "one" / "study.json").write_text("{}")
+    for name in ("one", "two"):
+        (tmp_path / "lesson_code" / name).mkdir()
+        (tmp_path / "lesson_code" / name / "study.json").write_text("{}")
     (tmp_path / "requirements.lock").write_text(LOCK)
     for folder, name, content in (
         ("photos", "photos.json", "{}"),
@@ -71,6 +72,13 @@ LESSONS = {
     "draws": write("from course_utils.data import draw\ndraw()"),
     "reads": write('read_file(RESULTS / "stored.json")'),
     "reads_study": write('read_file(STUDIES / "one/study.json")'),
+    "reads_by_name": write(
+        "from course_utils.study_results import read_study",
+        'other = "two"\nread_study("one").table("a regime")',
+    ),
+    "reads_all": write(
+        'names = ["one", "two"]', "studies = map(read_study, names)", f"'{'x' * 300}'"
+    ),
     "shows a GPU": write('read_measured("formats")'),
     "starts a script": write('import subprocess\nrun("python", "-m", "course_utils.script")'),
     "writes a script": write("%%writefile a.py\nfrom course_utils.fit import fit"),
@@ -104,7 +112,13 @@ def replace_in(root, path, old, new):
         ("data/results/stored.json", "{}", "[]", {"reads"}),
         ("data/results/other.json", "{}", "[]", set()),
         ("data/results/measured_gpu.json", "{}", "[]", {"shows a GPU"}),
-        ("lesson_code/one/study.json", "{}", "[]", {"reads_study"}),
+        (
+            "lesson_code/one/study.json",
+            "{}",
+            "[]",
+            {"reads_study", "reads_by_name", "reads_all"},
+        ),
+        ("lesson_code/two/study.json", "{}", "[]", {"reads_all"}),
         ("data/photos/photos.json", "{}", "[]", set(LESSONS)),
         ("course_utils/fit.py", '"""Fit."""', '"""Fit, once."""  # or twice', set()),
         ("course_utils/fit.py", "return load()", "return load()  # 1", set()),

@@ -19,7 +19,7 @@ def make_run(comparison, arm, seed, accuracy):
         "seed": seed,
         "metrics": {"val_accuracy": accuracy},
         "time_s": 1.5,
-        "images_per_s": None,
+        "examples_per_s": None,
         "trainable_parameters": 10,
         "parameters": 1000,
         "saved_bytes": None,

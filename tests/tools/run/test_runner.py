@@ -56,7 +56,7 @@ ROW = {
     "seed": 0,
     "metrics": {"val_accuracy": 0.5},
     "time_s": 1.0,
-    "images_per_s": 9.0,
+    "examples_per_s": 9.0,
     "trainable_parameters": 1,
     "parameters": 2,
     "saved_bytes": 3,

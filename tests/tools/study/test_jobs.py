@@ -1,6 +1,7 @@
 """A search that was interrupted goes on where it stopped."""
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -77,4 +78,19 @@ def test_a_failure_starts_no_waiting_job(tmp_path):
         with pytest.raises(OSError, match="no space left"):
             run_missing(JOBS * 50, fail_at_first, tmp_path / "done.jsonl", pool)
         has_raised.set()
+    assert len(ran) <= 2
+
+
+def test_a_file_that_cannot_be_written_starts_no_waiting_job(tmp_path):
+    ran, path = [], tmp_path / "done.jsonl"
+
+    def block_the_file(job):
+        ran.append(job)
+        path.mkdir(exist_ok=True)
+        if len(ran) > 1:
+            time.sleep(1)  # the pool takes it up before the failure is seen
+        return measure(job)
+
+    with pytest.raises(IsADirectoryError), ThreadPoolExecutor(1) as pool:
+        run_missing(JOBS, block_the_file, path, pool)
     assert len(ran) <= 2

@@ -1,67 +1,36 @@
 """``course study`` on a study of a second: resumed, undisturbed, alone, and by its declaration."""
 
+import errno
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
-
-import filelock
-import pytest
-
-from course_tools.study import command
-from course_tools.study.command import check_study, open_executor, run_study
-from course_tools.study.declare import Regime, Study, load_study
-from course_tools.study.study_file import StudyFile
-from course_utils.config import load_config
-from course_utils.errors import CourseError
-from tests.places import ROOT
-
-TOY = """
+import time
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 
-import torch
+import filelock
+import numpy as np
+import pytest
 
-from course_tools.study.declare import Regime, Study
+from course_tools.study import command, declare, study_file
+from course_tools.study.command import Workers, check_study, open_workers, run_study
+from course_tools.study.declare import Regime, Study, find_studies, load_study
+from course_tools.study.study_file import StudyFile
+from course_tools.study.trainings import train
 from course_utils.config import load_config
+from course_utils.errors import CourseError
+from course_utils.files import write_atomically
+from course_utils.measure.provenance import describe_hardware
+from course_utils.study_results import read_study
+from tests.places import ROOT
+from tests.tools.conftest import assert_one_line
+from tests.tools.study.toy_study import TOY, list_toy, make_row, write_toy
 
-CONFIG = load_config("smoke", dataset="shapes").replace(
-    num_train=32, num_val=20, batch_size=16, progress=False
-)
-
-
-def smooth(logits, targets, amount):
-    return torch.nn.functional.cross_entropy(logits, targets, label_smoothing=amount)
-
-
-def tune(**options):
-    return {
-        f"lr {lr:g}": {"make_optimizer": partial(torch.optim.AdamW, lr=lr)} | options
-        for lr in (0.001, 0.01)
-    }
-
-
-STUDY = Study(
-    "Does smoothing help on a toy?",
-    {
-        "tiny": Regime(
-            "Thirty-two drawings, because they take no time.",
-            CONFIG,
-            {"plain": tune(), "smooth": tune(loss=partial(smooth, amount=0.1))},
-        )
-    },
-    seeds=(0, 1),
-    search_seeds=(100,),
-)
-"""
 TRAININGS = 2 * 2 + 2 * 2  # variants: trials at one search seed, the best at two seeds
-
-
-def write_toy(folder, text=TOY):
-    (folder / "toy").mkdir(parents=True, exist_ok=True)
-    (folder / "toy" / "study.py").write_text(text)
-    load_study.cache_clear()
-    return folder
 
 
 def read(folder):
@@ -72,7 +41,7 @@ def read_measured(folder):
     """What has to be the same in every execution: not the seconds."""
     content = read(folder)
     rows = [{k: v for k, v in row.items() if k != "seconds"} for row in content["trainings"]]
-    return rows, content.get("best")
+    return rows, content["best"]
 
 
 @pytest.fixture
@@ -105,8 +74,8 @@ def test_every_variant_is_searched_and_its_best_trial_reported(undisturbed):
 
 
 def test_processes_give_the_same(undisturbed, toy):
-    with open_executor(2) as executor:
-        run_study("toy", executor, toy, say=lambda line: None)
+    with open_workers(2) as workers:
+        run_study("toy", workers, toy, say=lambda line: None)
     assert read_measured(toy) == read_measured(undisturbed)
 
 
@@ -139,7 +108,7 @@ def test_trainings_of_another_declaration_are_not_mixed_in(undisturbed, toy, old
     (toy / "toy" / "study.json").write_text(json.dumps(read(undisturbed)))
     assert TOY.count(old) == 1
     write_toy(toy, TOY.replace(old, new))
-    assert StudyFile("toy", toy).count_left() == left
+    assert StudyFile("toy", toy).count_left() == {"tiny": left}
 
 
 def test_two_at_once_are_refused(toy):
@@ -163,10 +132,137 @@ def test_a_training_that_fails_leaves_the_others(undisturbed, toy, monkeypatch):
     with pytest.raises(CourseError, match="no memory"):
         run_study("toy", folder=toy, say=lambda line: None)
     assert len(read(toy)["trainings"]) == 2
-    assert "best" not in read(toy)
+    assert read(toy)["best"] is None
     monkeypatch.setattr(command, "train", train)
     run_study("toy", folder=toy, say=lambda line: None)
     assert read_measured(toy) == read_measured(undisturbed)
+
+
+def fill_disk(monkeypatch, num_writes):
+    """From now on there is room for so many more writes of a study."""
+    written = []
+
+    def write(path, text):
+        written.append(path)
+        if len(written) > num_writes:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        write_atomically(path, text)
+
+    monkeypatch.setattr(study_file, "write_atomically", write)
+
+
+FULL = (
+    r"cannot write .*study\.json \(No space left on device\): make room there, and go on with "
+    r"`course study toy`; the trainings in it are kept$"
+)
+
+
+def test_a_full_disk_keeps_what_was_trained_before(toy, monkeypatch, course):
+    def train(training, folder):
+        return make_row(training)
+
+    monkeypatch.setattr(command, "train", train)
+    monkeypatch.setattr(declare, "load_study", partial(load_study, folder=toy))
+    monkeypatch.setattr(command, "run_study", partial(run_study, folder=toy))
+    with monkeypatch.context() as patch:
+        fill_disk(patch, num_writes=3)
+        assert_one_line(course("study", "toy", "--jobs", "1"), FULL)
+    assert len(read(toy)["trainings"]) == 3
+    status, out, _ = course("study", "toy", "--jobs", "1")
+    assert status == 0
+    assert out.count(", seed ") == TRAININGS - 3
+    assert read_study("toy", toy).is_complete()
+
+
+def test_a_full_disk_starts_no_training_that_waits(toy, monkeypatch):
+    ran = []
+
+    def train(training, folder):
+        ran.append(training)
+        if len(ran) > 1:
+            time.sleep(1)  # the pool takes it up before the failure is seen
+        return make_row(training)
+
+    monkeypatch.setattr(command, "train", train)
+    fill_disk(monkeypatch, num_writes=0)
+    with pytest.raises(CourseError, match=FULL), ThreadPoolExecutor(1) as pool:
+        run_study("toy", Workers(pool, 1, describe_hardware()), toy)
+    assert len(ran) <= 2
+
+
+def test_a_process_that_ends_is_one_line(toy):
+    pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=os._exit)
+    with pool, pytest.raises(CourseError, match="perhaps for lack of memory: what is trained is"):
+        run_study("toy", Workers(pool, 1, describe_hardware()), toy)
+
+
+def test_a_training_that_diverges_is_kept_and_said(toy):
+    write_toy(toy, TOY.replace("smoothing=amount)", "smoothing=amount) * float('nan')"))
+    said = []
+    run_study("toy", folder=toy, say=said.append)
+    assert "NaN" not in (toy / "toy" / "study.json").read_text()
+    assert len([line for line in said if ": diverged in " in line]) == TRAININGS / 2
+    study = read_study("toy", toy)
+    assert np.isnan(study.values("tiny", "smooth", "val_loss")).all()
+    assert np.isfinite(study.values("tiny", "smooth")).all()  # it answers the first class
+    assert study.table("tiny")["seeds"].tolist() == [2, "2, 2 diverged"]
+    assert StudyFile("toy", toy).is_current()  # it can be read again
+    assert run_study("toy", folder=toy, say=said.append).list_missing() == []
+
+
+def test_a_trial_that_diverged_is_worse_than_any_that_did_not(toy):
+    found = StudyFile("toy", toy)
+    first, second = list_toy(toy, variant="plain", seed=100)
+    found.add(make_row(first, accuracy=0.9, loss=None), describe_hardware())
+    found.add(make_row(second, accuracy=0.1), describe_hardware())
+    assert found.choose_best()["tiny"] == {"plain": "lr 0.01", "smooth": "lr 0.001"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"plain": tune()', '"bare": tune()'),
+        ("a toy?", "this toy?"),
+        ("    seeds=(0, 1)", "    margin=0.05,\n    seeds=(0, 1)"),
+        (
+            '"plain": tune(), "smooth": tune(loss=partial(smooth, amount=0.1))',
+            '"smooth": tune(loss=partial(smooth, amount=0.1)), "plain": tune()',
+        ),
+    ],
+    ids=["name", "question", "margin", "order"],
+)
+def test_a_declaration_that_needs_no_training_is_written(undisturbed, toy, old, new, monkeypatch):
+    path = toy / "toy" / "study.json"
+    path.write_text((undisturbed / "toy" / "study.json").read_text())
+    assert StudyFile("toy", toy).is_current()
+    assert TOY.count(old) == 1
+    write_toy(toy, TOY.replace(old, new))
+    assert not StudyFile("toy", toy).is_current()
+    monkeypatch.setattr(command, "train", None)
+    assert run_study("toy", folder=toy).is_current()
+    written, before = read_study("toy", toy), read_study("toy", undisturbed)
+    declared = load_study("toy", toy)
+    variants = list(declared.regimes["tiny"].variants)
+    assert (written.question, written.margin) == (declared.question, declared.margin)
+    assert written.table("tiny").index.tolist() == variants
+    assert (
+        written.values("tiny", variants[0]).tolist()
+        == before.values("tiny", variants[0].replace("bare", "plain")).tolist()
+    )
+    assert (written.made, written.commit) == (before.made, before.commit)
+
+
+def test_what_is_stored_is_what_is_declared():
+    for name in find_studies():
+        found = StudyFile(name)
+        assert sum(found.count_left().values()) == 0, f"run `course study {name}`"
+        assert found.is_current(), f"run `course study {name}`"
+
+
+def test_a_worker_with_another_declaration_is_refused(toy):
+    training = replace(list_toy(toy)[0], key="of another one")
+    with pytest.raises(CourseError, match="or is another one on the machine of a worker: run"):
+        train(training, toy)
 
 
 def test_one_training_is_checked_against_today(undisturbed, toy):
@@ -209,19 +305,53 @@ def test_an_unfair_declaration_is_refused(variants, options, message):
         Study("Is it fair?", {"a regime": regime}, **options)
 
 
-def test_no_cluster_is_said_in_one_line():
+def test_no_cluster_is_said_in_one_line(monkeypatch):
+    monkeypatch.setattr(command, "SCHEDULER_LIMIT_S", 1)
     said = pytest.raises(CourseError, match=r"--dask tcp://127\.0\.0\.1:9: no scheduler answers")
-    with said, open_executor(2, "tcp://127.0.0.1:9"):
+    with said, open_workers(2, "tcp://127.0.0.1:9"):
         pass
+
+
+@pytest.fixture
+def start_cluster(tmp_path):
+    """Starts a cluster of Dask on this machine, of processes with one thread each."""
+    distributed = pytest.importorskip("distributed")
+    return partial(
+        distributed.LocalCluster,
+        threads_per_worker=1,
+        dashboard_address=None,
+        local_directory=str(tmp_path / "dask"),
+    )
+
+
+@pytest.mark.nightly  # two workers import for half a minute; that of `compare` is in make test
+def test_a_dask_cluster_gives_the_same_study(undisturbed, toy, start_cluster):
+    said = []
+    with (
+        start_cluster(n_workers=2) as cluster,
+        open_workers(1, cluster.scheduler_address) as workers,
+    ):
+        assert workers.jobs == 2
+        run_study("toy", workers, toy, say=said.append)
+    assert len(said) == TRAININGS
+    assert read_measured(toy) == read_measured(undisturbed)
+    assert read(toy)["hardware"] == describe_hardware()
+
+
+def test_a_dask_cluster_without_workers_is_said(start_cluster):
+    with start_cluster(n_workers=0) as cluster:
+        said = pytest.raises(CourseError, match="it has no worker: wait for the first one")
+        with said, open_workers(1, cluster.scheduler_address):
+            pass
 
 
 SCRIPT = """
 import sys
 from pathlib import Path
-from course_tools.study.command import open_executor, run_study
+from course_tools.study.command import open_workers, run_study
 if __name__ == "__main__":
-    with open_executor(2) as executor:
-        run_study("toy", executor, Path(sys.argv[1]), say=lambda line: print(line, flush=True))
+    with open_workers(2) as workers:
+        run_study("toy", workers, Path(sys.argv[1]), say=lambda line: print(line, flush=True))
 """
 
 

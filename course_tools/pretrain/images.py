@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from course_utils.data.augment import flip_and_shift
 from course_utils.errors import CourseError
 from course_utils.measure.memory import count_parameters
-from course_utils.measure.provenance import describe_hardware, read_commit, read_versions
+from course_utils.measure.provenance import describe_making
 from course_utils.models.backbone import load_backbone, write_backbone
 from course_utils.models.create import create_model
 
@@ -199,11 +199,7 @@ def pretrain(
         "recipe": asdict(recipe),
         "val_accuracy": _measure_accuracy(model, val),
         "time_s": round(time_s, 1),
-        "threads": torch.get_num_threads(),
-        "versions": read_versions(),
-        "hardware": describe_hardware(),
-        "commit": read_commit(),
-    }
+    } | describe_making()
     write_backbone(model, MODEL, about, folder)
     load_backbone(model, MODEL, folder)
     stored = {"val_accuracy_of_stored_weights": _measure_accuracy(model, val)}

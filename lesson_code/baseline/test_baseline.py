@@ -1,0 +1,108 @@
+"""What lesson 01 says of its study and of the race in words is what they found."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from course_utils.results import STUDIES, read_file
+from course_utils.study_results import read_study
+
+VARIANTS = ("baseline", "cosine schedule")
+
+
+@pytest.fixture(scope="module")
+def study():
+    return read_study("baseline")
+
+
+@pytest.fixture(scope="module")
+def race():
+    """The accuracies of each recipe with two seeds or more."""
+    found = {}
+    for row in read_file(STUDIES / "putting_it_together/study_race.json")["rows"]:
+        found.setdefault(row["rival"], []).append(row["curve"][-1][1])
+    return {rival: np.array(values) for rival, values in found.items() if len(values) > 1}
+
+
+def list_distances(accuracies):
+    return [100 * abs(a - b) for a, b in itertools.combinations(accuracies, 2)]
+
+
+def find_noise(accuracies):
+    return 100 * np.std(accuracies, ddof=1)
+
+
+def test_two_epochs_on_1000_photographs(study):
+    distances = list_distances(study.values("1,000 for 2 epochs", "baseline"))
+    assert np.mean(distances) == pytest.approx(2.9, abs=0.05)
+    assert max(distances) == pytest.approx(7.75, abs=0.005)
+
+
+def test_the_pooled_noise_floor_of_the_race(race):
+    squares = sum(np.sum((values - values.mean()) ** 2) for values in race.values())
+    df = sum(len(values) - 1 for values in race.values())
+    std = 100 * math.sqrt(squares / df)
+    assert (len(race), df) == (7, 10)
+    assert std == pytest.approx(0.33, abs=0.005)
+    assert stats.norm.ppf(0.975) * math.sqrt(2) * std == pytest.approx(0.9, abs=0.05)
+    assert np.mean(race["scratch"]) == pytest.approx(0.86, abs=0.005)
+
+
+def test_the_noise_floor_of_the_race_is_below_that_of_every_setting_of_the_study(study, race):
+    largest = max(find_noise(values) for values in race.values())
+    for regime in study.regimes:
+        for variant in VARIANTS:
+            assert find_noise(study.values(regime, variant)) > largest
+
+
+def test_a_falling_learning_rate_makes_the_noise_floor_smaller(study):
+    for regime in study.regimes:
+        constant, falling = (find_noise(study.values(regime, variant)) for variant in VARIANTS)
+        assert falling < constant
+
+
+def test_the_numbers_below_the_first_figure(study):
+    values = study.values("1,000 for 8 epochs", "baseline")
+    assert np.mean(list_distances(values)) == pytest.approx(1.6, abs=0.05)
+    assert max(list_distances(values)) == pytest.approx(4.1, abs=0.05)
+    assert find_noise(values) == pytest.approx(1.37, abs=0.005)
+    assert find_noise(study.values("4,000 for 2 epochs", "baseline")) == pytest.approx(
+        1.45, abs=0.005
+    )
+
+
+def test_what_two_single_runs_must_differ_by(study):
+    std = find_noise(study.values("1,000 for 8 epochs", "baseline"))
+    assert stats.norm.ppf(0.975) * math.sqrt(2) * std == pytest.approx(3.8, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("regime", "points", "verdict", "misled"),
+    [
+        ("1,000 for 2 epochs", -2.7, "hurts", 0.18),
+        ("1,000 for 8 epochs", 2.6, "helps", 0.06),
+        ("4,000 for 2 epochs", 3.2, "helps", 0.03),
+    ],
+)
+def test_the_effect_of_the_schedule(study, regime, points, verdict, misled):
+    found = study.difference(regime, "cosine schedule")
+    assert 100 * found.mean == pytest.approx(points, abs=0.05)
+    assert found.verdict(margin=study.margin) == verdict
+    baseline, cosine = (study.values(regime, variant) for variant in VARIANTS)
+    differences = (cosine[None] - baseline[:, None])[~np.eye(len(baseline), dtype=bool)]
+    share = np.mean(np.sign(points) * differences <= 0)
+    assert share == pytest.approx(misled, abs=0.005)
+    assert abs(100 * found.mean) > find_noise(baseline)
+
+
+def test_the_noise_floor_of_a_constant_learning_rate_is_larger(study):
+    """Over the three settings together; an F test of each alone would not decide it."""
+    variances = [
+        np.mean([np.var(study.values(x, variant), ddof=1) for x in study.regimes])
+        for variant in VARIANTS
+    ]
+    df = sum(len(study.seeds) - 1 for _ in study.regimes)
+    assert 2 * stats.f.sf(variances[0] / variances[1], df, df) < 0.05
