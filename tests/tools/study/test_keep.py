@@ -1,14 +1,17 @@
 import json
+from datetime import date
 
 from course_tools.study import keep
 from course_utils.measure.provenance import read_commit
 
 
 def test_what_is_kept_says_how_and_where_it_was_measured(tmp_path, monkeypatch):
+    begun = date.today()
     keep.keep(tmp_path / "mine.json", "lesson_code/some/study.py --save", times=[1.5, 2.0])
     kept = json.loads((tmp_path / "mine.json").read_text())
     assert kept["command"] == "lesson_code/some/study.py --save"
     assert kept["commit"] == read_commit()
+    assert begun <= date.fromisoformat(kept["made"]) <= date.today()
     assert kept["hardware"]["cores"] >= 1
     assert "torch" in kept["versions"]
     assert kept["times"] == [1.5, 2.0]
