@@ -16,7 +16,7 @@ from course_utils.training import LitClassifier, quiet_trainer
 
 @pytest.fixture(scope="module")
 def trained():
-    rows = pd.DataFrame(read_file(STUDIES / "gradient_accumulation/study.json")["rows"])
+    rows = pd.DataFrame(read_file(STUDIES / "gradient_accumulation/study_map.json")["rows"])
     rows["accuracy"] *= 100
     return rows
 

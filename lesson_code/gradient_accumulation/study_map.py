@@ -10,7 +10,7 @@
 One process with one thread. Each training is kept in ``build/accumulation_map.jsonl`` as soon as
 it has ended, so an interrupted search goes on where it stopped. About half an hour on a slow core:
 
-    .venv/bin/python lesson_code/gradient_accumulation/study.py --save
+    .venv/bin/python lesson_code/gradient_accumulation/study_map.py --save
 """
 
 from collections.abc import Iterator
@@ -132,7 +132,7 @@ def main(
         more = {"effective_batch": EFFECTIVE_BATCH, "micro_batch_lr": MICRO_LR}
         keep(
             Path(__file__).with_suffix(".json"),
-            "lesson_code/gradient_accumulation/study.py --save",
+            "lesson_code/gradient_accumulation/study_map.py --save",
             settings=about | more,
             rows=rows,
         )

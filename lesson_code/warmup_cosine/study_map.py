@@ -6,7 +6,7 @@
 One process with one thread. Each training is kept in ``build/schedule_map.jsonl`` as soon as it
 has ended, so an interrupted search goes on where it stopped. About ten minutes on a slow core:
 
-    .venv/bin/python lesson_code/warmup_cosine/study.py --save
+    .venv/bin/python lesson_code/warmup_cosine/study_map.py --save
 """
 
 from collections.abc import Callable, Iterator
@@ -151,7 +151,7 @@ def main(
     if save:
         keep(
             Path(__file__).with_suffix(".json"),
-            "lesson_code/warmup_cosine/study.py --save",
+            "lesson_code/warmup_cosine/study_map.py --save",
             regimes=REGIMES,
             rows=rows,
         )
