@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.distributed._functional_collectives import all_gather_single_autograd
+from torch.distributed._functional_collectives import all_gather_single
 from torch.nn.parallel import DistributedDataParallel
 
 from lesson_code.ddp.small import build, make_batch
@@ -46,7 +46,7 @@ def gather_with_own(x: Tensor) -> Tensor:
 
 
 def gather_by_torch(x: Tensor) -> Tensor:
-    return all_gather_single_autograd(x.contiguous(), dist.group.WORLD)
+    return all_gather_single(x.contiguous(), 0, dist.group.WORLD)
 
 
 def read_gradient(model: nn.Module) -> Tensor:

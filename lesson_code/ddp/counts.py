@@ -6,6 +6,7 @@ from time import perf_counter as clock
 from typing import Any
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
@@ -13,8 +14,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lesson_code.ddp.small import DEVICE, build, make_batch
 
+Future = torch.futures.Future[torch.Tensor]  # as DDP asks of a comm hook
 
-def count_call(calls: list[int], bucket: Any) -> torch.futures.Future:
+
+def count_call(calls: list[int], bucket: dist.GradBucket) -> Future:
     """A comm hook: it takes the place of DDP's all-reduce, notes the call, and does the same."""
     calls.append(bucket.buffer().numel())
     return allreduce_hook(None, bucket)
@@ -36,8 +39,8 @@ def count_all_reduces(accumulated: int) -> int:
 SPANS: list[tuple[float, float]] = []  # begin and end of each all-reduce
 
 
-def note(state: object, bucket: Any) -> torch.futures.Future:
-    def end(future: torch.futures.Future) -> torch.Tensor:  # when the all-reduce is over
+def note(state: object, bucket: dist.GradBucket) -> Future:
+    def end(future: Future) -> torch.Tensor:  # when the all-reduce is over
         SPANS.append((start, clock()))
         return future.value()[0]
 

@@ -1,4 +1,4 @@
-"""A small network in double precision, its batches, and how the ranks of lesson 09 begin and end."""
+"""A small network in double precision, its batches, and how a rank of lesson 09 begins and ends."""
 
 import os
 import sys
