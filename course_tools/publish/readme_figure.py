@@ -44,10 +44,11 @@ __all__ = [
 FIGURE = "docs/accuracy_in_seconds.png"  # below the repository
 EXAMPLES = "start_here/study.json"  # trainings of lesson 02
 FILES = tuple(f"lesson_code/{name}" for name in (EXAMPLES, RACE))  # below the repository
-FEW = {  # variants of lesson 02's comparison on 2,000 photographs, and what the figure calls them
-    "from scratch": ("2,000 images, from scratch", "grey"),
-    "linear probe": ("2,000 images, pretrained", "blue"),
+FEW = {  # variants of lesson 02's comparison, and what the figure calls them
+    "from scratch": ("{:,} images, from scratch", "grey"),
+    "linear probe": ("{:,} images, pretrained", "blue"),
 }
+FEW_TRAIN = 2000  # images, where the stored trainings do not say how many
 RACERS = {  # recipes of the race, all their variants in one colour
     OURS: ("all images: ours, from scratch", "green"),
     RECORD: ("all images: a published speed-run", "purple"),
@@ -69,10 +70,11 @@ def _read_few(results: Mapping) -> list[Series]:
     """The trainings of lesson 02."""
     found = []
     for arm, (label, colour) in FEW.items():
-        curves = [run["curve"] for run in results["curves"] if run["arm"] == arm]
-        if not curves:
+        runs = [run for run in results["curves"] if run["arm"] == arm]
+        if not runs:
             raise KeyError(arm)
-        found.append(Series(label, colour, curves))
+        images = runs[0].get("train", FEW_TRAIN)
+        found.append(Series(label.format(images), colour, [run["curve"] for run in runs]))
     return found
 
 

@@ -1,7 +1,6 @@
 """Planted answers of lesson 02: `course_tools.publish.planted` says how to read them."""
 
-from course_tools.publish.planted_experiments import plant_experiments
-
+VERDICT = "paired_difference(full, last).verdict()"
 FREEZE = "timm.utils.freeze(model, names)"
 EACH = "for child in map(model.get_submodule, names):\n        "
 OWN = f"{EACH}child.requires_grad_(False)"
@@ -23,7 +22,19 @@ IN_TRAIN_MODE = (
 )
 
 WRONG = {
-    "measure_schemes": plant_experiments("measure_schemes"),
+    "report_variants": [
+        (VERDICT, '"helps"', "is inconclusive, not helps"),
+        (VERDICT, '"no difference"', "The verdict is one of helps"),
+        (VERDICT, "paired_difference(last, full).verdict(margin=1)", "not equivalent"),
+        ("return full, last", "return last[:2], full[:2]", "With 2 paired seeds"),
+        ("return full, last", "return full, last[1:]", "train both at the same seeds"),
+        ("return full, last", "return full, full", "the same accuracies, seed by seed"),
+        ("return full, last", "return full, [100 * x for x in last]", "not percent"),
+        ("return full, last", "return full, [last]", "one accuracy per seed"),
+        ("return full, last", "return full, ['good'] * 3", "have to be numbers"),
+        ("return full, last", "return full, [float('nan')] * 3", "not a finite number"),
+        (f"return full, last, {VERDICT}", "pass", "Return three things"),
+    ],
     "freeze_all_but": [
         (FREEZE, f"{OWN}.eval()", "moved in training: BatchNorm's statistics have no gradient"),
         (FREEZE, f"{OWN}\n    {NO_STATISTICS}", "still normalises with those"),
@@ -75,9 +86,19 @@ WRONG = {
 }  # fmt: skip
 
 RIGHT = {
-    "measure_schemes": [
-        ('"layer4"', '"fc"', "seeds=(0, 1, 2)", "seeds=range(4)"),
-        ('"pretrained": True', '"pretrained": first_trained == "layer3"', "lr=1e-3", "lr=5e-3"),
+    "report_variants": [
+        """
+def report_variants():
+    return [0.5, 0.51, 0.52], [0.55, 0.565, 0.57], "helps"
+""",
+        """
+def report_variants():
+    return np.array([0.55, 0.565, 0.57]), np.array([0.5, 0.51, 0.52]), "hurts"
+""",
+        """
+def report_variants():
+    return (0.5, 0.51, 0.52, 0.53), (0.501, 0.51, 0.521, 0.529), "equivalent"
+""",
     ],
     "freeze_all_but": [
         (FREEZE, f"{OWN}.eval()\n        child.train = lambda mode=True, child=child: child"),

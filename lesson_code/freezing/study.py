@@ -1,7 +1,8 @@
-"""How much of a pretrained network to train, by number of labels; data/README.md shows it.
+"""What lesson 02 reads: how much of a pretrained network to train, by number of labels.
 
-The pretrained weights come from other definitions of the same dictionary, so they are near to the
-task. Lesson 02 will read this study with photographs and drawings beside the definitions.
+On three kinds of data. The photographs and the definitions are near to what their weights have
+seen, because these come from other photographs and other definitions. The drawings are far from
+it. Fewer labels are trained for more epochs.
 """
 
 from functools import partial
@@ -14,10 +15,12 @@ from course_utils.models.freeze import freeze_before
 from course_utils.training.parameter_groups import make_grouped
 from course_utils.training.schedules import warmup_cosine
 
-TEXTS = load_config("quick", dataset="glosses", first_seed=0).replace(
-    model="text_small", num_val=2000, batch_size=32, progress=False
+PHOTOGRAPHS = load_config("quick", dataset="photos", first_seed=0).replace(
+    num_val=2000, batch_size=32, progress=False
 )
-EPOCHS = {125: 16, 500: 8, 2000: 4}  # by number of labels: fewer labels, more epochs
+TEXTS = PHOTOGRAPHS.replace(dataset="glosses", model="text_small")
+DRAWINGS = PHOTOGRAPHS.replace(dataset="shapes")
+EPOCHS = {125: 16, 500: 8, 2000: 4}  # by number of labels
 HALVINGS = (0.5, 1.0, 2.0)  # of the learning rate that is given: the trials of each variant
 LAYER_WISE_AT = 500  # labels
 HEAD_LR = 0.01  # of the layer-wise learning rates, whose trials are those of the layers
@@ -55,7 +58,9 @@ def list_variants(labels: int, lr: dict[str, float]) -> dict[str, dict]:
     return variants
 
 
-def make_regimes(name: str, base: Config, about: str, lr: dict[str, float]) -> dict:
+def make_regimes(
+    name: str, base: Config, labels: tuple[int, ...], about: str, lr: dict[str, float]
+) -> dict:
     """One regime for each number of labels."""
     return {
         f"{name}, {count:,}": Regime(
@@ -63,14 +68,20 @@ def make_regimes(name: str, base: Config, about: str, lr: dict[str, float]) -> d
             base.replace(num_train=count, epochs=EPOCHS[count]),
             list_variants(count, lr),
         )
-        for count in EPOCHS
+        for count in labels
     }
 
 
 LEARNING_RATES = {"full fine-tuning": 5e-4, "linear probe": 1e-2, "last stage": 1e-3}
 LEARNING_RATES |= {"layer-wise": 2e-3, "from scratch": 1e-3}
+ON_PHOTOGRAPHS = LEARNING_RATES | {"full fine-tuning": 1e-3}
+ON_DRAWINGS = {"full fine-tuning": 8e-3, "linear probe": 4e-2, "last stage": 4e-3}
+ON_DRAWINGS |= {"layer-wise": 8e-3, "from scratch": 2e-3}
+NEAR = "near to what the weights have"
 STUDY = Study(
     "How much of a pretrained network should we train?",
-    make_regimes("definitions", TEXTS, "near to what the weights have read", LEARNING_RATES),
+    make_regimes("definitions", TEXTS, tuple(EPOCHS), f"{NEAR} read", LEARNING_RATES)
+    | make_regimes("drawings", DRAWINGS, (125, 500), "far from the photographs", ON_DRAWINGS)
+    | make_regimes("photographs", PHOTOGRAPHS, tuple(EPOCHS), f"{NEAR} seen", ON_PHOTOGRAPHS),
     search_seeds=(100,),
 )

@@ -4,7 +4,6 @@ import copy
 import inspect
 from functools import partial
 
-import numpy as np
 import timm
 import torch
 import torch.nn.functional as F
@@ -13,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from course_utils.models.create import create_model
 from course_utils.models.freeze import freeze_before, list_frozen
-from course_utils.results import STUDIES, read_file
+from course_utils.study_results import read_study
 from course_utils.training.fit import quiet_trainer
 
 SEAM = {"model_transform": partial(freeze_before, first_trained="layer4")}
@@ -82,31 +81,29 @@ def check_pytorch_card(card: dict) -> None:
             for key, value in by_card.get_submodule(name).state_dict().items():
                 assert value.equal(before[key]), f"{name}.{key} has moved"
     (group,) = card["optimizer"].param_groups
-    assert group["lr"] == _find_best_lr("last stage"), "its learning rate is not the searched one"
+    assert group["lr"] == _find_best_lr("last stage"), "its learning rate is not the study's"
 
 
 def check_lightning_card(card: dict) -> None:
-    """`FineTuning` trains as a plain loop does; its learning rates are the searched ones."""
+    """`FineTuning` trains as a plain loop does; its learning rates are the study's."""
     start = _make_network()
     frozen = [name for name, _ in start.named_children() if name not in ("layer4", "fc")]
     module = card["FineTuning"](copy.deepcopy(start), frozen=frozen)
     batches = DataLoader(_make_batches(), batch_size=None)
     quiet_trainer(max_epochs=1, accelerator="cpu").fit(module, batches)
     network = freeze_before(copy.deepcopy(start), "layer4")
-    head = {"params": list(network.fc.parameters()), "lr": 5e-3}
-    expected = _train(network, [{"params": list(network.layer4.parameters())}, head], lr=1e-3)
+    lr, head_lr = _find_best_lr("last stage"), _find_best_lr("linear probe")
+    head = {"params": list(network.fc.parameters()), "lr": head_lr}
+    expected = _train(network, [{"params": list(network.layer4.parameters())}, head], lr=lr)
     _compare_logits(module.model, expected)
     vit = card["FineTuning"](timm.create_model("test_vit"), frozen=["patch_embed"]).model
     assert not vit.pos_embed.requires_grad, "positions and class token are frozen, too"
     assert next(vit.blocks.parameters()).requires_grad
     defaults = inspect.signature(card["FineTuning"]).parameters
-    best = {"lr": "last stage", "head_lr": "linear probe"}
-    for name, scheme in best.items():
-        assert defaults[name].default == _find_best_lr(scheme), f"{name} is not the searched one"
+    found = defaults["lr"].default, defaults["head_lr"].default
+    assert found == (lr, head_lr), "its learning rates are not the study's"
 
 
-def _find_best_lr(scheme: str) -> float:
-    """The learning rate of the lesson's stored search, for 500 photographs."""
-    rows = read_file(STUDIES / "freezing/study_learning_rates.json")["rows"]
-    rows = [r for r in rows if (r["scheme"], r["dataset"], r["train"]) == (scheme, "photos", 500)]
-    return max(rows, key=lambda row: np.mean(row["val_accuracy"]))["lr"]
+def _find_best_lr(variant: str) -> float:
+    """The learning rate that the lesson's study found best on 500 photographs."""
+    return float(read_study("freezing").best["photographs, 500"][variant].split()[1])

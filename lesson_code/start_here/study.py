@@ -14,7 +14,7 @@ from course_utils.files import write_atomically
 from course_utils.results import read_results, values_by_arm
 
 SOURCE = "quick_photos_2cores"
-FIGURE = ("02_freezing", "many photographs")  # its trainings are in the README's figure
+FIGURE = ("02_freezing", "few photographs")  # its trainings are in the README's figure
 SWEEP = "learning rates"  # a comparison without a baseline
 MIN_SEEDS = 3
 
@@ -48,6 +48,7 @@ def main() -> None:
     kept["comparisons"] = [row for lesson in lessons.values() for row in list_comparisons(lesson)]
     kept["curves"] = [
         {key: run[key] for key in ("arm", "seed", "curve")}
+        | {"train": run["settings"]["data"]["train"]}
         for run in lessons[name]["runs"]
         if run["comparison"] == comparison
     ]
