@@ -46,7 +46,8 @@ def gather_with_own(x: Tensor) -> Tensor:
 
 
 def gather_by_torch(x: Tensor) -> Tensor:
-    return all_gather_single(x.contiguous(), 0, dist.group.WORLD)
+    everybody: Any = dist.group.WORLD
+    return all_gather_single(x.contiguous(), 0, everybody)
 
 
 def read_gradient(model: nn.Module) -> Tensor:

@@ -20,7 +20,8 @@ Future = torch.futures.Future[torch.Tensor]  # as DDP asks of a comm hook
 def count_call(calls: list[int], bucket: dist.GradBucket) -> Future:
     """A comm hook: it takes the place of DDP's all-reduce, notes the call, and does the same."""
     calls.append(bucket.buffer().numel())
-    return allreduce_hook(None, bucket)
+    everybody: Any = None  # the group of all ranks
+    return allreduce_hook(everybody, bucket)
 
 
 def count_all_reduces(accumulated: int) -> int:
@@ -39,7 +40,7 @@ def count_all_reduces(accumulated: int) -> int:
 SPANS: list[tuple[float, float]] = []  # begin and end of each all-reduce
 
 
-def note(state: object, bucket: dist.GradBucket) -> Future:
+def note(state: Any, bucket: dist.GradBucket) -> Future:
     def end(future: Future) -> torch.Tensor:  # when the all-reduce is over
         SPANS.append((start, clock()))
         return future.value()[0]

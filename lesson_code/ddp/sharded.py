@@ -17,8 +17,9 @@ def measure(rank: int, size: int) -> dict[str, Any]:
     for part in (model[0], model[3], model):  # each layer gathers its own, the model what is left
         fully_shard(part, mesh=mesh)
     F.cross_entropy(model(x[rank::size]), y[rank::size]).backward()
-    pairs = zip(model.parameters(), whole.parameters(), strict=True)
+    parts: list[Any] = list(model.parameters())
+    pairs: Any = zip(parts, whole.parameters(), strict=True)
     gap = max((part.grad.full_tensor() - own.grad).abs().max() for part, own in pairs)
-    held = sum(part.to_local().numel() for part in model.parameters())
+    held = sum(part.to_local().numel() for part in parts)
     print(f"I hold {held} of {sum(own.numel() for own in whole.parameters())} parameters")
     return {"sharded, gap": gap.item()}

@@ -16,7 +16,8 @@ class OurSyncNorm(nn.BatchNorm1d):
 
     def forward(self, x: Tensor) -> Tensor:  # (N, C) -> (N, C)
         sums = torch.stack([torch.ones_like(x), x, x * x]).sum(dim=1)  # (3, C)
-        count, total, squares = all_reduce(sums, "sum", dist.group.WORLD)
+        everybody: Any = dist.group.WORLD
+        count, total, squares = all_reduce(sums, "sum", everybody)
         mean = total / count
         variance = squares / count - mean**2  # in float32 this would be too coarse
         return (x - mean) / (variance + self.eps).sqrt() * self.weight + self.bias

@@ -5,8 +5,8 @@ training per process, side by side; one process with two threads, one after the 
 take the six orders of the ways in turn, and each round has two seeds of its own. All processes
 start before the first round and run every way once, untimed.
 
-About 10 s a round on two cores, on which nothing else may run. A shorter file replaces a longer
-one, so it is kept at the end only:
+About 10 s a round on two cores, on which nothing else may run. The file is written at the end, so
+an interrupted measurement leaves the old one:
 
     .venv/bin/python lesson_code/ddp/study_speed.py --rounds 24 --save
 """
