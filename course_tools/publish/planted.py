@@ -41,7 +41,7 @@ __all__ = [
     "store_outputs",
 ]
 
-APART = re.compile(r"technique|study|test_\w+")  # modules of a lesson that no check imports
+APART = re.compile(r"technique|study\w*|test_\w+")  # modules of a lesson that no check imports
 DIGITS = 7  # of a stored number: float32 has no more
 
 

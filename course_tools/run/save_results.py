@@ -112,15 +112,26 @@ def _describe(results: dict) -> dict:
 def add_kept(measured: dict, kept: dict, lessons: Sequence[Lesson], config: Config) -> dict:
     """``measured``, and from the file that it replaces the lessons that were not measured again.
 
-    Results of another machine, of other versions or settings are not mixed: then nothing is added.
+    Results of another machine, of other versions or settings are not mixed.
 
     Args:
         measured: what `collect_results` gives.
         kept: the results under the same name until now.
         lessons: all lessons of the course; the file has their order.
         config: settings of the command.
+
+    Raises:
+        CourseError: lessons of such results would be lost.
     """
     if _describe(measured) != _describe(kept):
+        lost = {entry["name"] for entry in kept["lessons"]}
+        lost -= {entry["name"] for entry in measured["lessons"]}
+        if lost:
+            raise CourseError(
+                f"{kept['name']}.json has {len(lost)} other lessons, measured on "
+                f"{kept['hardware']['cpu']} or with other versions or settings: run all lessons, "
+                "or choose another name with --save-results"
+            )
         return measured
     entries = {entry["name"]: {"commit": kept["commit"]} | entry for entry in kept["lessons"]}
     entries |= {entry["name"]: entry for entry in measured["lessons"]}

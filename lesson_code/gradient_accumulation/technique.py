@@ -27,9 +27,10 @@ def differentiate(record, micro_batches):
     """The gradient of the head's bias that the mean of these losses has, from the logits."""
     total = torch.zeros(CLASSES)
     for logits, targets, _ in micro_batches:
-        logits = logits.float().requires_grad_()
-        (record.loss(logits, targets) / len(micro_batches)).backward()
-        total += logits.grad.sum(dim=0)
+        logits = logits.detach().float().requires_grad_()
+        loss = record.loss(logits, targets) / len(micro_batches)
+        (gradient,) = torch.autograd.grad(loss, logits)  # the record stays as it is
+        total += gradient.sum(dim=0)
     return total
 
 

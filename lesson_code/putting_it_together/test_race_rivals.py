@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from course_utils.data.image_data import ImageData, Images
+from course_utils.results import STUDIES, read_file
 from lesson_code.putting_it_together import study_race as race
 
 
@@ -104,3 +105,10 @@ def test_every_rival_trains_for_its_own_epochs(name, tiny_config, tiny_data):
     assert arguments["config"].epochs == race.RIVALS[name].epochs
     assert "max_epochs" not in arguments.get("trainer", {})
     assert arguments.get("pretrained", False) == (name == "backbone")
+
+
+def test_the_stored_race_has_all_rivals_and_no_others():
+    stored = read_file(STUDIES / "putting_it_together/study_race.json")
+    assert list(stored["rivals"]) == list(race.RIVALS)
+    jobs = {(row["rival"], row["seed"], row["epochs"]) for row in stored["rows"]}
+    assert jobs == {(job["rival"], job["seed"], job["epochs"]) for job in race.list_jobs()}

@@ -15,8 +15,8 @@ from tests.lessons.cards import has_cards
 from tests.tools.conftest import School
 
 LESSONS = find_lessons()
-LEAST_SCALE = 0.7  # of a slide's text: 22 px drawn as 15
-LEAST_CODE_PX = 17  # of 720
+LEAST_SCALE = 0.75  # of a slide's text: 22 px drawn as 16
+LEAST_CODE_PX = 18  # of 720
 # A recipe card is one program and stays on one slide.
 LONG_LINES, LEAST_LONG_SCALE, LEAST_LONG_PX = 25, 0.5, 11
 LEAST_FIGURE = 0.45  # of a slide's width; two may stand side by side

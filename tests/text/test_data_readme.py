@@ -17,6 +17,24 @@ def test_the_readme_states_what_the_description_says():
     assert f"seed {about['seed']}" in text
 
 
+def test_the_readme_states_how_many_photographs_and_definitions_there_are():
+    text = (ROOT / "data" / "README.md").read_text(encoding="utf-8")
+    photos = describe_photos()
+    per_class, classes = photos["tiles"], len(photos["classes"])
+    train, test = (per_class[split] * classes for split in ("train", "test"))
+    assert f"`photos/` | {train + test:,} photographs" in text
+    assert f"The lessons use {train + test:,} photographs" in text
+    assert f"{train:,} of them are the pool" in text
+    assert f"The other {test:,} are the test split" in text
+    assert f"{per_class['train']} and {per_class['test']} photographs each" in text
+    glosses = read_file(ROOT / "data" / "text" / "glosses.json")
+    entries, long_enough, kept = glosses["definitions"].values()
+    assert f"its {entries:,} entries" in text
+    assert f"which leaves {long_enough:,}" in text
+    assert f"`text/` | {kept:,} definitions" in text
+    assert kept == sum(split["count"] for split in glosses["splits"].values())
+
+
 def test_the_readme_states_what_the_benchmark_measured():
     text = (ROOT / "data" / "README.md").read_text(encoding="utf-8")
     found = read_file(RESULTS / "photos_format_2cores.json")

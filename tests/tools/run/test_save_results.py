@@ -65,8 +65,10 @@ def test_an_older_file_names_its_commits_only_once(tmp_path):
 
 @pytest.mark.parametrize("key", ["versions", "first_seed", "dataset", "profile"])
 def test_results_of_other_settings_are_not_mixed(tmp_path, key):
-    kept, measured = collect(tmp_path, ("01_a",)), collect(tmp_path, ("02_b",))
-    assert add_kept(measured, kept | {key: "another"}, *find(tmp_path)) == measured
+    kept, measured = collect(tmp_path, ("01_a",)) | {key: "another"}, collect(tmp_path)
+    assert add_kept(measured, kept, *find(tmp_path)) == measured
+    with pytest.raises(CourseError, match=r"some.json has 1 other lessons, .*run all lessons"):
+        add_kept(collect(tmp_path, ("02_b",)), kept, *find(tmp_path))
 
 
 def test_results_of_another_machine_are_not_mixed(tmp_path):
@@ -74,7 +76,9 @@ def test_results_of_another_machine_are_not_mixed(tmp_path):
     kept["hardware"] = measured["hardware"] | {"memory_bytes": 5}
     assert len(add_kept(measured, kept, *find(tmp_path))["lessons"]) == 2
     kept["hardware"] = measured["hardware"] | {"cpu": "another"}
-    assert add_kept(measured, kept, *find(tmp_path)) == measured
+    assert add_kept(collect(tmp_path), kept, *find(tmp_path)) == collect(tmp_path)
+    with pytest.raises(CourseError, match="measured on another"):
+        add_kept(measured, kept, *find(tmp_path))
 
 
 def test_the_file_is_rounded_and_has_one_run_a_line(tmp_path):
