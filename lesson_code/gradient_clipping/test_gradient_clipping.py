@@ -1,0 +1,120 @@
+"""What lesson 15 plants and defines, and what it says of its study is what the study found."""
+
+import copy
+import math
+import re
+from pathlib import Path
+
+import nbformat
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.optim import SGD
+
+from course_tools.run.lessons import NOTEBOOKS
+from course_tools.study.lesson_code import read_definitions
+from course_utils.config import load_config
+from course_utils.data.load import load_data
+from course_utils.measure.paired import paired_difference
+from course_utils.study_results import read_study
+from course_utils.training.fit import fit
+from course_utils.training.torchrun import torchrun
+from lesson_code.gradient_clipping import sharded_norm
+from lesson_code.gradient_clipping.planted import (
+    OneSpike,
+    RecordNorms,
+    heavy_tailed_cross_entropy,
+)
+
+SPIKED, TAILS = "one spike, planted", "heavy tails, planted"
+NOTHING, SCRATCH = "nothing planted", "from scratch"
+
+
+@pytest.fixture(scope="module")
+def lesson():
+    """The functions and classes of the notebook, without its trainings."""
+    return read_definitions("15_gradient_clipping")
+
+
+# ---- What is planted.
+
+
+def test_one_step_gets_a_gradient_that_is_too_large_and_it_is_measured_before_clipping():
+    config = load_config("smoke", dataset="shapes").replace(num_train=32, num_val=8, batch_size=8)
+    data = load_data(config)
+
+    def train(*planted):
+        trainer = {"callbacks": [*planted, RecordNorms()], "gradient_clip_val": 1e-6}
+        options = {"make_optimizer": lambda named: SGD(named, lr=1e-9), "trainer": trainer}
+        return fit(
+            config,
+            data,
+            save=False,
+            model=lambda n: nn.Sequential(nn.Flatten(), nn.Linear(3072, n)),
+            **options,
+        )
+
+    healthy, spiked = train(), train(OneSpike(2))
+    before, after = (np.array(run.callback(RecordNorms).norms) for run in (healthy, spiked))
+    np.testing.assert_allclose(after / before, [1, 1, 1000, 1], rtol=1e-3)
+    assert spiked.metrics["norm_max"] == pytest.approx(after.max(), rel=1e-5)
+    assert spiked.metrics["norm_median"] == pytest.approx(np.median(after), rel=1e-5)
+
+
+def test_the_heavy_tails_are_those_that_the_text_names():
+    torch.manual_seed(0)
+    logits, targets = torch.zeros(1, 4), torch.tensor([0])
+    found = [heavy_tailed_cross_entropy(logits, targets).item() for _ in range(20_000)]
+    weights = np.array(found) / math.log(4)
+    assert np.median(weights) == pytest.approx(1, abs=0.05)
+    assert (weights > 64).mean() == pytest.approx(0.01, abs=0.003)
+
+
+# ---- What the lesson defines.
+
+
+def test_a_gradient_below_the_threshold_stays_as_it_is(lesson):
+    gradients = [torch.tensor([0.3, 0.4]), torch.tensor([0.0])]
+    for mine, clipped in zip(gradients, lesson["clip_by_norm"](gradients, 1.0), strict=True):
+        torch.testing.assert_close(mine, clipped)
+    clipped = lesson["clip_by_norm"](gradients, 0.25)
+    assert torch.cat(clipped).norm() == pytest.approx(0.25, rel=1e-4)
+
+
+def test_adam_takes_steps_of_the_learning_rate_while_nothing_happens(lesson):
+    moved, memory = lesson["follow_adam"](np.ones(50))
+    np.testing.assert_allclose(moved, 1, rtol=1e-6)
+    np.testing.assert_allclose(memory, 1, rtol=1e-6)
+
+
+def test_the_first_batch_may_be_bad_for_a_policy_that_goes_back(lesson):
+    model = nn.Linear(2, 1)
+    optimizer, before = SGD(model.parameters(), lr=0.1), copy.deepcopy(model.state_dict())
+    policy = lesson["RollBack"]()
+    assert not policy(model, optimizer, math.nan)
+    assert policy(model, optimizer, 1.0)
+    nn.init.zeros_(model.weight)
+    assert not policy(model, optimizer, 100.0)
+    torch.testing.assert_close(model.state_dict(), before)
+
+
+def test_z_loss_pulls_the_logits_by_its_formula(lesson):
+    torch.manual_seed(0)
+    logits, targets = torch.randn(4, 3, requires_grad=True), torch.tensor([0, 1, 2, 0])
+    (pulled,) = torch.autograd.grad(lesson["add_z_loss"](logits, targets, weight=0.5), logits)
+    (plain,) = torch.autograd.grad(F.cross_entropy(logits, targets), logits)
+    log_z = logits.logsumexp(dim=1, keepdim=True)
+    torch.testing.assert_close(pulled - plain, 2 * 0.5 * log_z * logits.softmax(dim=1) / 4)
+
+
+def test_two_processes_clip_by_the_norm_of_the_whole_gradient():
+    found = torchrun(Path(sharded_norm.__file__)).outputs
+    whole = sharded_norm.measure_whole()
+    parts = [float(re.search(r"my parts ([\d.]+)", text)[1]) for text in found]
+    assert math.hypot(*parts) == pytest.approx(whole, rel=1e-4)
+    for text in found:
+        assert "returns a DTensor" in text
+        assert f"full_tensor() {whole:.4f}" in text
+        assert float(text.split()[-1]) == pytest.approx(sharded_norm.MAX_NORM, rel=1e-3)
