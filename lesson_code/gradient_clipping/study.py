@@ -18,10 +18,9 @@ from lesson_code.gradient_clipping.planted import (
     heavy_tailed_cross_entropy,
 )
 
-FINE_TUNED = load_config("quick", dataset="glosses", first_seed=0).replace(
+DEFINITIONS = load_config("quick", dataset="glosses", first_seed=0).replace(
     model="text_small", num_train=500, num_val=2000, epochs=5, batch_size=32, progress=False
 )
-FROM_SCRATCH = FINE_TUNED.replace(num_train=1000, epochs=4)
 MAX_NORM = 1.0  # the default of recipes for transformers since GPT-3
 SPIKE_STEP = 20  # of 80, when the warm-up is over
 ADAMW = (3e-4, 1e-3, 3e-3, 1e-2)  # learning rates that are tried
@@ -39,14 +38,13 @@ def tune(
     lrs: tuple[float, ...],
     optimizer,
     max_norm: float | None,
-    epochs: int = FINE_TUNED.epochs,
     planted: tuple[Callback, ...] = (),
     **options,
 ) -> dict[str, dict]:
     """Arguments of `fit` at each learning rate; validated once, at the end."""
     changed = {"pretrained": True, "make_schedule": warm_up_tenth} | options
     changed["trainer"] = {
-        "check_val_every_n_epoch": epochs,
+        "check_val_every_n_epoch": DEFINITIONS.epochs,
         "gradient_clip_val": max_norm,
         "callbacks": [*planted, RecordNorms()],  # in this order: it measures what is planted
     }
@@ -71,27 +69,27 @@ STUDY = Study(
             "500 definitions for 5 epochs, where the gradient of step 20 of 80 is planted to be "
             "1,000 times too large: clipping is meant for such a step, and here it is known where "
             "it is.",
-            FINE_TUNED,
+            DEFINITIONS,
             list_variants(planted=SPIKE)
             | {"AdamW, β2 0.95": tune(ADAMW, SHORT_MEMORY, None, planted=SPIKE)},
         ),
         "nothing planted": Regime(
             "The same without any planted fault: a usual fine-tuning of a transformer, which "
             "recipes clip, too.",
-            FINE_TUNED,
+            DEFINITIONS,
             list_variants(),
         ),
         "heavy tails, planted": Regime(
             "The same with a random, heavy-tailed weight for the loss of each example: such noise "
             "was found in the gradients of transformers, and is said to be why SGD needs clipping.",
-            FINE_TUNED,
+            DEFINITIONS,
             list_variants(loss=heavy_tailed_cross_entropy),
         ),
         "from scratch": Regime(
-            "1,000 definitions for 4 epochs from random weights, without any planted fault: where "
-            "the recipes of transformers always clip.",
-            FROM_SCRATCH,
-            list_variants(MOMENTUM_FROM_SCRATCH, epochs=FROM_SCRATCH.epochs, pretrained=False),
+            "The same from random weights, without any planted fault: where the recipes of "
+            "transformers always clip.",
+            DEFINITIONS,
+            list_variants(MOMENTUM_FROM_SCRATCH, pretrained=False),
         ),
     },
     search_seeds=(100,),

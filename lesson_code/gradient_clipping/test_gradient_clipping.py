@@ -5,7 +5,6 @@ import math
 import re
 from pathlib import Path
 
-import nbformat
 import numpy as np
 import pytest
 import torch
@@ -13,12 +12,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch.optim import SGD
 
-from course_tools.run.lessons import NOTEBOOKS
 from course_tools.study.lesson_code import read_definitions
 from course_utils.config import load_config
 from course_utils.data.load import load_data
-from course_utils.measure.paired import paired_difference
-from course_utils.study_results import read_study
 from course_utils.training.fit import fit
 from course_utils.training.torchrun import torchrun
 from lesson_code.gradient_clipping import sharded_norm
