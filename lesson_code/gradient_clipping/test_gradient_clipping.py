@@ -115,3 +115,50 @@ def test_two_processes_clip_by_the_norm_of_the_whole_gradient():
         full = float(re.search(r"full_tensor\(\) ([\d.]+)", text)[1])
         assert full == pytest.approx(whole, rel=1e-4)
         assert float(text.split()[-1]) == pytest.approx(sharded_norm.MAX_NORM, rel=1e-3)
+
+
+# ---- The text of the lesson against the study that it reads.
+
+
+@pytest.fixture(scope="module")
+def study():
+    return read_study("gradient_clipping")
+
+
+@pytest.fixture(scope="module")
+def read_text():
+    """The source of a cell of the notebook, by its id, in one line."""
+    notebook = nbformat.read(NOTEBOOKS / "15_gradient_clipping.ipynb", as_version=4)
+    cells = {cell.id: " ".join(cell.source.split()) for cell in notebook.cells}
+    return cells.__getitem__
+
+
+@pytest.fixture(scope="module")
+def points(study):
+    """Accuracies of the seeds, in percent."""
+    return lambda regime, variant: 100 * study.values(regime, variant)
+
+
+@pytest.fixture(scope="module")
+def find_gain(points):
+    """What clipping adds to an optimizer, in points."""
+    return lambda regime, kind: paired_difference(
+        points(regime, kind), points(regime, f"{kind}, clipped")
+    )
+
+
+@pytest.fixture(scope="module")
+def lost(points):
+    """What one spike costs AdamW without clipping, in points."""
+    return paired_difference(points(SPIKED, "AdamW"), points(NOTHING, "AdamW"))
+
+
+def test_what_the_study_is_said_to_have_trained(study, read_text):
+    assert len(study.seeds) == 10
+    for regime in study.regimes.values():
+        assert (regime.config.num_train, regime.config.epochs) == (500, 5)
+        assert regime.config.num_train // regime.config.batch_size * 5 < 80 <= 16 * 5
+    tried = {(x.regime, x.variant, x.trial) for x in study.trainings}
+    assert len(tried) == 4 * sum(len(variants) for variants in study.best.values())
+    assert "500 definitions" in read_text("question")
+    assert "in 80 steps" in read_text("question")
