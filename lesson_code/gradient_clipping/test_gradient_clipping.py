@@ -5,6 +5,7 @@ import math
 import re
 from pathlib import Path
 
+import nbformat
 import numpy as np
 import pytest
 import torch
@@ -12,9 +13,12 @@ import torch.nn.functional as F
 from torch import nn
 from torch.optim import SGD
 
+from course_tools.run.lessons import NOTEBOOKS
 from course_tools.study.lesson_code import read_definitions
 from course_utils.config import load_config
 from course_utils.data.load import load_data
+from course_utils.measure.paired import paired_difference
+from course_utils.study_results import read_study
 from course_utils.training.fit import fit
 from course_utils.training.torchrun import torchrun
 from lesson_code.gradient_clipping import sharded_norm
@@ -162,3 +166,74 @@ def test_what_the_study_is_said_to_have_trained(study, read_text):
     assert len(tried) == 4 * sum(len(variants) for variants in study.best.values())
     assert "500 definitions" in read_text("question")
     assert "in 80 steps" in read_text("question")
+
+
+def test_what_one_spike_costs(lost, points, find_gain, read_text):
+    assert lost.low > 0
+    text = read_text("first-read-md")
+    assert f"One planted spike costs AdamW {lost.mean:.0f} points" in text
+    assert f"SGD is left with {points(SPIKED, 'SGD').mean():.0f} %" in text
+    assert f"costs AdamW {lost.mean:.0f} points" in read_text("verdict-card")
+    clipped = paired_difference(points(SPIKED, "AdamW, clipped"), points(NOTHING, "AdamW"))
+    assert clipped.verdict(margin=1) == "equivalent"
+    assert find_gain(SPIKED, "AdamW").low > 0
+
+
+def test_clipping_takes_away_what_is_wrong_with_the_spike(points):
+    """It has the direction of a healthy gradient, which is clipped, too."""
+    for kind in ("AdamW, clipped", "SGD, clipped"):
+        np.testing.assert_array_equal(points(SPIKED, kind), points(NOTHING, kind))
+
+
+def test_what_clipping_brings_with_heavy_tails_and_from_random_weights(find_gain, read_text):
+    adamw, sgd = (find_gain(TAILS, kind) for kind in ("AdamW", "SGD"))
+    scratch = find_gain(SCRATCH, "SGD")
+    assert {gain.verdict(margin=1) for gain in (adamw, sgd, scratch)} == {"helps"}
+    text = read_text("first-read-md")
+    assert f"brings AdamW {adamw.mean:.0f} points and SGD {sgd.mean:.0f}" in text
+    assert f"from random weights SGD gains {scratch.mean:.0f} points" in text
+
+
+def test_where_nothing_is_planted_clipping_is_equivalent(find_gain, read_text):
+    gains = [find_gain(NOTHING, kind) for kind in ("AdamW", "SGD")]
+    assert {gain.verdict(margin=1) for gain in gains} == {"equivalent"}
+    assert f"clipping brings {gains[0].mean:.1f} points" in read_text("verdict-card")
+
+
+def test_what_the_search_found(study, read_text):
+    def read_lr(regime, variant):
+        return float(study.best[regime][variant].removeprefix("lr "))
+
+    assert [read_lr(NOTHING, x) for x in ("SGD", "SGD, clipped")] == [0.01, 0.03]
+    assert {read_lr(x, y) for x in (NOTHING, TAILS) for y in ("AdamW", "AdamW, clipped")} == {1e-3}
+    tried = {
+        (x.regime, x.variant, x.trial): x.read_metric("val_accuracy")
+        for x in study.trainings
+        if x.seed in study.search_seeds
+    }
+    assert tried[NOTHING, "SGD", "lr 0.03"] < 0.2
+    best = {
+        kind: [
+            max(100 * value for (x, y, _), value in tried.items() if (x, y) == (TAILS, variant))
+            for variant in (kind, f"{kind}, clipped")
+        ]
+        for kind in ("AdamW", "SGD")
+    }
+    adamw, sgd = (clipped - plain for plain, clipped in best.values())
+    text = read_text("search-read")
+    assert f"is {adamw:.0f} points below that of clipped AdamW" in text
+    assert f"for SGD the gap is {sgd:.0f} points" in text
+
+
+def test_what_a_shorter_memory_brings(study, points, read_text, lesson):
+    gain = paired_difference(points(SPIKED, "AdamW"), points(SPIKED, "AdamW, β2 0.95")).mean
+    clipping = paired_difference(points(SPIKED, "AdamW"), points(SPIKED, "AdamW, clipped")).mean
+    text = read_text("beta-read")
+    assert f"brings {gain:.1f} points, whereas clipping brings {clipping:.0f}" in text
+    spiked = np.where(np.arange(9000) == 1000, 1000.0, 1.0)
+    short = [
+        (lesson["follow_adam"](spiked, beta2)[0][1000:] < 0.5).sum() for beta2 in (0.95, 0.999)
+    ]
+    assert short[0] == pytest.approx(190, abs=5)
+    assert short[1] > 5000
+    assert "only 59 are left" in text  # of 80, the spike is the one after 20
