@@ -57,13 +57,12 @@ def list_variants(epochs: int) -> dict[str, dict]:
     }
 
 
-def from_scratch(images: int, epochs: int, about: str, left_out: str = "") -> Regime:
-    """A regime of so many photographs and epochs; without one way of mixing, if it is named."""
-    variants = list_variants(epochs)
+def from_scratch(images: int, epochs: int, about: str) -> Regime:
+    """A regime of so many photographs and epochs."""
     return Regime(
         f"{images:,} photographs for {epochs} epochs from random weights: {about}.",
         FROM_SCRATCH.replace(num_train=images, epochs=epochs),
-        {name: trials for name, trials in variants.items() if not left_out or left_out not in name},
+        list_variants(epochs),
     )
 
 
@@ -76,10 +75,11 @@ STUDY = Study(
         "250 photographs, 32 epochs": from_scratch(
             250, 32, "a training that memorises its photographs"
         ),
+        "250 photographs, 128 epochs": from_scratch(
+            250, 128, "a long training, as in the papers, which have hundreds of epochs"
+        ),
         "1,000 photographs, 8 epochs": from_scratch(
-            1000,
-            8,
-            "as many steps as with 250 for 32 epochs, on photographs that are seen less often",
+            1000, 8, "as many steps as 250 for 32 epochs, on photographs that are seen less often"
         ),
         "fine-tuning": Regime(
             "500 photographs for 6 epochs and a pretrained network, with flips and shifts: what "
@@ -89,15 +89,6 @@ STUDY = Study(
                 name: tune(FINE_TUNING_LRS, FINE_TUNING.epochs, True, mixing, pretrained=True)
                 for name, mixing in ({"flips and shifts": None} | MIXINGS).items()
             },
-        ),
-        "250 photographs, 128 epochs": from_scratch(
-            250, 128, "a long training, as in the papers, which have hundreds of epochs"
-        ),
-        "1,000 photographs, 32 epochs": from_scratch(
-            1000,
-            32,
-            "as many steps as in the longest training, without CutMix for lack of time",
-            "CutMix",
         ),
     },
     search_seeds=(100,),
