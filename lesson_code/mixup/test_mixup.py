@@ -1,7 +1,6 @@
 """What lesson 05 defines, and its text against the study that it reads."""
 
 import nbformat
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -96,3 +95,111 @@ def test_the_study_compares_what_differs_in_mixing_and_augmentation_alone():
             assert not mixed or isinstance(options["batch_transform"], kind)
             augmented = options["make_loader"].__name__ == "train_loader"
             assert augmented == ("flips" in variant or name == "fine-tuning")
+
+
+# ---- The text of the lesson against the study that it reads.
+
+SHORT, MIDDLE, LONG = (f"250 photographs, {epochs} epochs" for epochs in (8, 32, 128))
+MORE = "1,000 photographs, 8 epochs"
+NOTHING, FLIPS, BOTH = "nothing", "flips and shifts", "flips, shifts and mixup"
+WITH_CUTMIX = "flips, shifts and CutMix"
+
+
+@pytest.fixture(scope="module")
+def study():
+    return read_study("mixup")
+
+
+@pytest.fixture(scope="module")
+def points(study):
+    """The size of a mean difference, as the text writes it."""
+
+    def format_points(regime, variant, baseline):
+        return f"{abs(100 * study.difference(regime, variant, baseline).mean):.1f}"
+
+    return format_points
+
+
+def judge(study, *names):
+    return study.difference(*names).verdict(margin=study.margin)
+
+
+def test_what_the_text_says_of_mixup_alone(study, points, text):
+    assert judge(study, SHORT, "mixup", NOTHING) == "hurts"
+    assert judge(study, MIDDLE, "mixup", NOTHING) == "inconclusive"
+    assert judge(study, LONG, "mixup", NOTHING) == "hurts"
+    for length in (SHORT, MIDDLE, LONG):
+        assert study.difference(length, "CutMix", NOTHING).mean < 0
+    short, long = (points(length, "mixup", NOTHING) for length in (SHORT, LONG))
+    assert f"Alone, mixup costs {short} points in 8 epochs and {long} in 128, and CutMix" in text
+    assert f"Mixup alone costs {short} points in 8 epochs and {long} in 128." in text
+    most = 100 * study.difference(MIDDLE, "mixup", NOTHING).high
+    assert f"but they exclude a gain of more than {most:.1f} points" in text
+
+
+def test_what_the_text_says_of_flips_and_shifts(study, points, text):
+    assert judge(study, MIDDLE, FLIPS, NOTHING) == judge(study, LONG, FLIPS, NOTHING) == "helps"
+    gain = points(LONG, FLIPS, NOTHING)
+    assert f"Flips and shifts gain {gain} points in 128 epochs." in text
+    assert f"flips and shifts, which gain {gain} points in 128 epochs" in text
+    losses = [study.values(length, FLIPS, "train_loss").mean() for length in (MIDDLE, LONG)]
+    words = f"is {losses[0]:.2f} nats in 32 epochs and {losses[1]:.3f} in 128"
+    assert words in text
+
+
+def test_what_the_text_says_of_mixing_on_top(study, points, text):
+    verdicts = [judge(study, length, BOTH, FLIPS) for length in (SHORT, MIDDLE, LONG)]
+    assert verdicts == ["hurts", "hurts", "helps"]
+    short, middle, long = (points(length, BOTH, FLIPS) for length in (SHORT, MIDDLE, LONG))
+    costs = f"mixup costs {short} points in 8 epochs and {middle} in 32, but it *gains* {long}"
+    assert costs in text
+    assert f"it costs {short} in 8 epochs and gains {long} in 128" in text
+    for length in (SHORT, MIDDLE, LONG):
+        assert judge(study, length, WITH_CUTMIX, FLIPS) == "hurts"
+    assert f"whereas CutMix still costs {points(LONG, WITH_CUTMIX, FLIPS)}" in text
+    below, above = (study.difference(length, BOTH, FLIPS).mean for length in (MIDDLE, LONG))
+    crossing = 32 * 4 ** (-below / (above - below))
+    assert f"puts it at about {crossing:.0f}." in text
+
+
+def test_what_the_text_says_of_more_photographs(study, points, text):
+    assert judge(study, MORE, BOTH, FLIPS) == "hurts"
+    more, fewer = (points(regime, BOTH, FLIPS) for regime in (MORE, MIDDLE))
+    assert float(more) > 2 * float(fewer)
+    assert f"mixup costs {more} points instead of {fewer}" in text
+    losses = [study.values(regime, FLIPS, "train_loss").mean() for regime in (MORE, MIDDLE)]
+    assert losses[0] > 1 > 0.2 > losses[1]
+
+
+def test_what_the_text_says_of_the_calibration(study, text):
+    metric = "val_calibration_error"
+    pairs = (NOTHING, "mixup"), (FLIPS, BOTH)
+    for baseline, variant in pairs:
+        found = study.difference(LONG, variant, baseline, metric)
+        assert found.verdict(more_is_better=False, margin=0.01) == "helps"
+    errors = [f"{100 * study.values(LONG, x, metric).mean():.1f}" for pair in pairs for x in pair]
+    words = "from {} to {} points, and added to flips and shifts from {} to {}."
+    assert words.format(*errors) in text
+
+
+def test_what_the_text_says_of_fine_tuning(study, points, text):
+    costs = []
+    for name in ("mixup", "CutMix"):
+        assert judge(study, "fine-tuning", name, FLIPS) == "hurts"
+        costs.append(points("fine-tuning", name, FLIPS))
+    assert "mixup costs {} points and CutMix {}.".format(*costs) in text
+
+
+def test_what_the_text_says_of_the_learning_rates(study, text):
+    searched = {
+        (x.variant, x.trial): 100 * x.metrics["val_accuracy"]
+        for x in study.trainings
+        if x.regime == MIDDLE and x.seed in study.search_seeds
+    }
+    ahead = searched["mixup", "lr 0.004"] - searched[NOTHING, "lr 0.004"]
+    assert f"mixup would be {ahead:.1f} points ahead of nothing in 32 epochs" in text
+    best = [max(searched[x, f"lr {lr}"] for lr in (0.002, 0.004)) for x in ("mixup", NOTHING)]
+    assert abs(best[0] - best[1]) < 0.5
+    chosen = [trial for regime in study.best for trial in study.best[regime].values()]
+    lower = sum(trial in ("lr 0.002", "lr 0.0005") for trial in chosen)
+    assert lower > 0.6 * len(chosen)
