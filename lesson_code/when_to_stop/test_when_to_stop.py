@@ -13,6 +13,7 @@ from course_tools.study.lesson_code import read_definitions
 from course_utils.claims import claim
 from course_utils.measure.paired import paired_difference
 from course_utils.measure.statistics import two_way
+from lesson_code.when_to_stop.study import judge_restored
 from tests.places import ROOT
 
 STEM = "18_when_to_stop"
@@ -70,6 +71,16 @@ def test_early_stopping_costs_accuracy_in_a_cosine(lesson, text):
     assert f"Even the best of all 16 epochs loses {in_points(best)} in the cosine" in text
     assert best.high < 0
     assert {found.n for found in stops.values()} == {8}
+
+
+def test_the_study_keeps_what_the_restored_epoch_reaches(lesson):
+    curves = lesson["rows"][lesson["rows"]["kind"] == "curve"]
+    for row in curves[curves["seed"] == 0].to_dict("records"):
+        hits = lesson["curves"][row["variant"], row["epochs"]][0]
+        assert row["restored"] == judge_restored(hits)
+    kept = curves[(curves["variant"] == "cosine") & (curves["epochs"] == 16)].sort_values("seed")
+    gains = 100 * (kept["restored"] - kept["accuracy"])
+    np.testing.assert_allclose(gains, lesson["stop_gains"]["cosine", "patience 3"], atol=0.001)
 
 
 def test_at_a_constant_learning_rate_it_saves_time(lesson, text):
