@@ -218,12 +218,20 @@ def test_other_photographs_widen_the_intervals_over_seeds(lesson, text):
     found = two_way(constant, curves["cosine", 16][:, -1])
     over_seeds = judge(lesson["ends"][16] - lesson["flat"])
     assert 100 * found.mean == pytest.approx(over_seeds.mean)
-    errors = [f"{100 * error:.2f}" for error in (found.se_seeds, found.se_both)]
-    assert "the standard error grows from {} to {} points".format(*errors) in text
+    errors = [f"{100 * error:.2f}" for error in (found.se_seeds, found.se_examples)]
+    assert (
+        "the standard error is {} points over seeds and {} over photographs".format(*errors) in text
+    )
+    assert "and the rest makes most of both" in text
+    assert found.se_residual**2 > max(found.se_seeds, found.se_examples) ** 2 / 2
+    assert f"With both counted it is {100 * found.se_both:.2f}." in text
     mean, low, high = (f"{100 * x:.1f}" for x in (found.mean, found.low, found.high))
     assert f"the cosine is {mean} points ahead, from {low} to {high}" in text
     counted_twice = 100 * np.hypot(found.se_seeds, found.se_examples)
-    assert f"would give {counted_twice:.2f}, but it counts the rest twice" in text
+    assert (
+        f"To add both variances would give {counted_twice:.2f}, but it counts the rest twice"
+        in text
+    )
     short = two_way(constant, curves["cosine", 4][:, -1])
     assert np.round([100 * short.se_seeds, 100 * short.se_both], 2).tolist() == [0.57, 0.8]
     assert "above the dashed ones by up to a quarter" in text
