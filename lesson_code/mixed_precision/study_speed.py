@@ -6,8 +6,9 @@ program are the same, and only the instructions differ. In each round every proc
 in every format, and the order of formats and processes changes from round to round. A step is a
 forward pass, a backward pass and AdamW, on one thread.
 
-About 5 minutes on one core. A ratio of two times comes from one round, so a machine that is busy
-all the time disturbs it little. The file is written at the end:
+What is counted is the time of the processor, not of the clock, and a ratio of two times comes from
+one round, so other work on the machine disturbs it little. About 5 minutes on one core. The file is
+written at the end:
 
     .venv/bin/python lesson_code/mixed_precision/study_speed.py --rounds 12 --save
 """
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from multiprocessing.connection import Connection
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 from typing import Annotated
 
 import numpy as np
@@ -117,7 +118,7 @@ def count_bytes(network: str, name: str) -> dict[str, int]:
 
 
 def work(link: Connection) -> None:
-    """Send what this process may use, then the milliseconds of each step that is asked for."""
+    """Send what this process may use, then the processor's milliseconds of each step asked for."""
     torch.set_num_threads(1)
     steps = {
         (network, name): make_step(network, name)[2] for network in NETWORKS for name in FORMATS
@@ -126,9 +127,9 @@ def work(link: Connection) -> None:
         step()  # warm-up
     link.send(torch.backends.cpu.get_cpu_capability())
     while (asked := link.recv()) is not None:
-        start = perf_counter()
+        start = process_time()
         steps[asked]()
-        link.send(1000 * (perf_counter() - start))
+        link.send(1000 * (process_time() - start))
 
 
 def receive(link: Connection):
