@@ -72,11 +72,11 @@ def check_report_formats(answer: Callable) -> None:
     require(found[2] == verdict, why)
     print(f"pure bf16 minus fp32, {gap.n} seeds: {100 * gap.mean:+.1f}, {interval}")
     study = read_study("mixed_precision")
-    for regime in ("photographs", "photographs, low learning rate"):
+    for regime in ("definitions", "photographs, low learning rate"):
         mean = study.difference(regime, "pure bf16", "fp32").mean
-        place = "inside" if gap.low <= mean <= gap.high else "outside"
+        place = f"{'inside' if gap.low <= mean <= gap.high else 'outside'} your interval"
         lr = study.best[regime]["fp32"].removeprefix("lr ")
-        print(f"study, learning rate {lr}: {100 * mean:+.1f} points, {place} your interval")
+        print(f"study, {regime.partition(',')[0]}, learning rate {lr}: {100 * mean:+.1f}, {place}")
 
 
 # ---- ★ How far to the next number.
