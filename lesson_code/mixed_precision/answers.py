@@ -29,7 +29,7 @@ BF16_LOSS = ("The loss has only the digits of bf16: take cross_entropy inside au
 
 WRONG = {
     "report_formats": [
-        (VERDICT, '"helps"', "is inconclusive, not helps"),
+        (VERDICT, '"helps"', "is hurts, not helps"),
         (VERDICT, '"no difference"', "The verdict is one of helps"),
         (VERDICT, "paired_difference(pure, fp32).verdict(margin=1)", "not equivalent"),
         ("return fp32, pure", "return pure[:2], fp32[:2]", "With 2 paired seeds"),
