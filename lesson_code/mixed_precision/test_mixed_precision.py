@@ -25,7 +25,7 @@ SETTINGS = ("definitions", LOW_REGIMES[0], "photographs", LOW_REGIMES[1])
 @pytest.fixture(scope="module")
 def lesson():
     """The functions and classes of the notebook, without its trainings."""
-    return read_definitions("07_mixed_precision", LOW_LR=1e-4)
+    return read_definitions("07_mixed_precision", FP32=FP32, LOW_LR=1e-4)
 
 
 @pytest.fixture(scope="module")
@@ -143,11 +143,12 @@ def test_fp16_needs_its_scale_with_a_small_loss(judge, points, read_text):
     assert judge("small loss", "mixed fp16") == "equivalent"
 
 
-def test_stochastic_rounding_brings_points_back(study, points, read_text):
+def test_stochastic_rounding_is_equivalent_to_fp32(study, judge, points, read_text):
     regime, variant = "definitions" + LOW, "stochastic rounding"
     back = points(regime, variant, ROUNDED)
     assert f"brings back {back:.1f} points" in read_text("stochastic-read")
     assert study.difference(regime, variant, ROUNDED).low > 0
+    assert judge(regime, variant) == "equivalent"
 
 
 def test_fp32_is_not_at_its_best_at_the_low_learning_rate(study, read_text):
