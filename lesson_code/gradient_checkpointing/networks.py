@@ -16,6 +16,7 @@ from torch.utils.checkpoint import (
     create_selective_checkpoint_contexts,
 )
 
+from course_utils.data.text_data import TextData
 from course_utils.models.text_small import TextSmall
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "DeepTransformer",
     "compute_whole_loss",
     "cut",
+    "cut_texts",
     "keep",
     "run_each",
     "run_plain",
@@ -162,3 +164,14 @@ class DeepTransformer(TextSmall):
         """Of the next tokens ``(N, T)``."""
         vectors = self(tokens).flatten(0, 1)  # (N T, D)
         return self.loss(vectors, self.tokens.weight, targets.flatten())
+
+
+def cut_texts(data: TextData, count: int, length: int = 128) -> tuple[Tensor, Tensor]:
+    """Rows ``(count, length)`` of tokens from the training texts, one text after another.
+
+    Returns:
+        The tokens, and for each of them the next one.
+    """
+    stream = torch.cat([torch.as_tensor(tokens) for tokens in data.train.tokens]).long()
+    rows = stream[: count * (length + 1)].view(count, length + 1)
+    return rows[:, :-1], rows[:, 1:]

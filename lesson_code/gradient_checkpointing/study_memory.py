@@ -3,14 +3,15 @@
 Two networks of 6, 12 and 24 equal blocks, one for images and one for text, on several batches. For
 each of them and for each way to run the blocks: the bytes that the forward pass saves for the
 backward pass, those in use at the worst moment of a step, and the seconds of the step, round by
-round with the ways in turn. At the deepest network and the usual batch `torch.compile` compiles
-the same ways, and chooses by itself what to recompute, under two memory budgets.
+round with the ways in turn. For the network of six blocks and the usual batch `torch.compile`
+compiles the same ways, and chooses by itself what to recompute, under two memory budgets. One way
+more compiles each block alone and recomputes it from outside, which is the wrong order.
 
 The bytes are counted, so that they are the same in every run. The seconds are those of processor
 time of one thread, in which other programs do not count, so only their ratios within a round are
 read. All ways have the gradients of the plain one, which is checked here.
 
-About 20 minutes on one core, most of them for compiling. Needs a C++ compiler. The file is written
+About half an hour on one core, most of it for compiling. Needs a C++ compiler. The file is written
 at the end, so an interrupted measurement leaves the old one:
 
     .venv/bin/python lesson_code/gradient_checkpointing/study_memory.py --rounds 20 --save
@@ -38,12 +39,14 @@ from lesson_code.gradient_checkpointing.networks import (
     DeepTransformer,
     Run,
     cut,
+    cut_texts,
     keep,
     run_each,
     run_plain,
 )
 
 DEPTHS = (6, 12, 24)
+COMPILED_DEPTH = 6  # a compiler needs minutes for each way of a deeper network
 TOKENS = 128  # of each text
 BUDGETS = (0.5, 0.2)  # of the bytes that torch.compile may keep, as a share
 SEED = 0
@@ -69,11 +72,7 @@ def load_images(count: int) -> Batch:
 
 
 def load_texts(count: int) -> Batch:
-    """Rows of tokens, cut from the definitions one after another, and the token after each."""
-    data = load_data(load_config("quick", dataset="glosses"))
-    stream = torch.cat([torch.as_tensor(tokens) for tokens in data.train.tokens]).long()
-    rows = stream[: count * (TOKENS + 1)].view(count, TOKENS + 1)
-    return rows[:, :-1], rows[:, 1:]
+    return cut_texts(load_data(load_config("quick", dataset="glosses")), count, TOKENS)
 
 
 NETWORKS = {
@@ -118,15 +117,27 @@ def list_ways(network: Network, depth: int, ratio: float) -> dict[str, tuple[Run
 class Step:
     """One forward and backward pass of a network, compiled or not."""
 
-    def __init__(self, network: nn.Module, batch: Batch, budget: float | None = None):
+    def __init__(self, network: nn.Module, batch: Batch):
         self.network = network
         self.forward: Callable[[], Tensor] = partial(network.compute_loss, *batch)
-        self.budget = budget
-        if budget is not None:
-            torch._dynamo.reset()
-            self.forward = torch.compile(self.forward, fullgraph=True)
-            with torch._functorch.config.patch(activation_memory_budget=budget):
-                self()  # compiles both passes
+        self.is_compiled = False
+
+    def compile(self, budget: float = 1.0) -> "Step":
+        """The whole forward pass; ``budget``: of the bytes that it may save."""
+        torch._dynamo.reset()
+        self.forward, self.is_compiled = torch.compile(self.forward, fullgraph=True), True
+        with torch._functorch.config.patch(activation_memory_budget=budget):
+            self()  # compiles both passes
+        return self
+
+    def compile_blocks(self) -> "Step":
+        """Each block alone, so that what recomputes it does so from outside."""
+        torch._dynamo.reset()
+        for block in self.network.blocks:
+            block.compile(fullgraph=True)
+        self.is_compiled = True
+        self()
+        return self
 
     def __call__(self) -> None:
         self.network.zero_grad()
@@ -148,13 +159,15 @@ def make_steps(
     steps = {way: Step(network.make(run, depth=depth), batch) for way, (run, _) in ways.items()}
     if compiled:
         for way in ("nothing", "each block", "selective"):
-            run, _ = ways[way]
             print(f"compile {way}", flush=True)
-            steps[f"{way}, compiled"] = Step(network.make(run, depth=depth), batch, budget=1.0)
+            step = Step(network.make(ways[way][0], depth=depth), batch)
+            steps[f"{way}, compiled"] = step.compile()
         for budget in BUDGETS:
             print(f"compile with budget {budget}", flush=True)
-            step = Step(network.make(run_plain, depth=depth), batch, budget=budget)
-            steps[f"budget {budget}, compiled"] = step
+            step = Step(network.make(run_plain, depth=depth), batch)
+            steps[f"budget {budget}, compiled"] = step.compile(budget)
+        step = Step(network.make(ways["selective"][0], depth=depth), batch)
+        steps["selective around compiled blocks"] = step.compile_blocks()
     return steps
 
 
@@ -167,7 +180,7 @@ def check_gradients(steps: dict[str, Step]) -> None:
     expected = steps["nothing"].read_gradient()
     for way, step in steps.items():
         found = step.read_gradient()
-        if step.budget is None:
+        if not step.is_compiled:
             assert torch.equal(found, expected), way
         else:
             assert (found - expected).norm() < 1e-4 * expected.norm(), way
@@ -179,7 +192,8 @@ def measure_point(name: str, depth: int, size: int, rounds: int) -> Iterator[dic
     batch = network.make_batch(size)
     ratio = count_block_bytes(network, batch) / network.count_input_bytes(size)
     deepest, usual = depth == DEPTHS[-1], size == network.usual_batch
-    steps = make_steps(network, depth, batch, ratio, compiled=deepest and usual)
+    compiled = depth == COMPILED_DEPTH and usual
+    steps = make_steps(network, depth, batch, ratio, compiled)
     check_gradients(steps)
     segments = {way: n for way, (_, n) in list_ways(network, depth, ratio).items()}
     seconds = time_rounds(steps, rounds, CPU) if deepest or usual else {}
@@ -191,7 +205,7 @@ def measure_point(name: str, depth: int, size: int, rounds: int) -> Iterator[dic
             "way": way,
             "segments": segments.get(way),
             "saved_bytes": step.count_saved(),
-            "peak_bytes": measure_peak(step) if step.budget is None else None,
+            "peak_bytes": None if step.is_compiled else measure_peak(step),
             "seconds": [round(x, 4) for x in seconds[way]] if seconds else None,
         }
 
