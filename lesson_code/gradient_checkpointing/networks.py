@@ -174,4 +174,4 @@ def cut_texts(data: TextData, count: int, length: int = 128) -> tuple[Tensor, Te
     """
     stream = torch.cat([torch.as_tensor(tokens) for tokens in data.train.tokens]).long()
     rows = stream[: count * (length + 1)].view(count, length + 1)
-    return rows[:, :-1], rows[:, 1:]
+    return rows[:, :-1].clone(), rows[:, 1:].clone()  # without the rest of the stream
