@@ -18,7 +18,7 @@ at the end, so an interrupted measurement leaves the old one:
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from course_tools.study.keep import keep as keep_results
 from course_utils.config import load_config
 from course_utils.data.load import load_data
+from course_utils.results import read_file
 from lesson_code.gradient_checkpointing.counting import count_saved, measure_peak, time_rounds
 from lesson_code.gradient_checkpointing.networks import (
     CONVOLUTIONS,
@@ -124,7 +125,8 @@ class Step:
 
     def compile(self, budget: float = 1.0) -> "Step":
         """The whole forward pass; ``budget``: of the bytes that it may save."""
-        torch._dynamo.reset()
+        # a class of its own, or the code that was compiled for an equal network would serve it
+        self.network.__class__ = type("Compiled", (type(self.network),), {})
         self.forward, self.is_compiled = torch.compile(self.forward, fullgraph=True), True
         with torch._functorch.config.patch(activation_memory_budget=budget):
             self()  # compiles both passes
@@ -132,7 +134,6 @@ class Step:
 
     def compile_blocks(self) -> "Step":
         """Each block alone, so that what recomputes it does so from outside."""
-        torch._dynamo.reset()
         for block in self.network.blocks:
             block.compile(fullgraph=True)
         self.is_compiled = True
@@ -158,6 +159,7 @@ def make_steps(
     ways = list_ways(network, depth, ratio)
     steps = {way: Step(network.make(run, depth=depth), batch) for way, (run, _) in ways.items()}
     if compiled:
+        torch._dynamo.reset()
         for way in ("nothing", "each block", "selective"):
             print(f"compile {way}", flush=True)
             step = Step(network.make(ways[way][0], depth=depth), batch)
@@ -210,34 +212,40 @@ def measure_point(name: str, depth: int, size: int, rounds: int) -> Iterator[dic
         }
 
 
-def measure(rounds: int) -> dict:
+def measure(rounds: int, depths: Iterable[int] = DEPTHS) -> list[dict]:
     torch.set_num_threads(1)
-    rows = []
+    rows: list[dict] = []
     for name, network in NETWORKS.items():
-        for depth in DEPTHS:
+        for depth in depths:
             for size in network.batches:
                 print(f"{name}, {depth} blocks, batch of {size}", flush=True)
                 rows += measure_point(name, depth, size, rounds)
-    return {"rows": rows}
+    return rows
 
 
 def main(
     rounds: Annotated[int, typer.Option(min=2, help="each of them runs all ways")] = 20,
+    depth: Annotated[
+        int | None, typer.Option(help="only this one; stored rows of others stay")
+    ] = None,
     save: Annotated[bool, typer.Option(help="write the JSON file beside this one")] = False,
 ) -> None:
     """Count the bytes of all ways and time their steps; print, and keep, what was found."""
-    found = measure(rounds)
-    for row in found["rows"]:
+    path = Path(__file__).with_suffix(".json")
+    rows = measure(rounds, DEPTHS if depth is None else [depth])
+    for row in rows:
         print(row)
+    if depth is not None and path.is_file():
+        rows += [row for row in read_file(path)["rows"] if row["depth"] != depth]
     if save:
         keep_results(
-            Path(__file__).with_suffix(".json"),
+            path,
             f"lesson_code/gradient_checkpointing/study_memory.py --rounds {rounds} --save",
             rounds=rounds,
             tokens=TOKENS,
             threads=1,
             usual_batch={name: network.usual_batch for name, network in NETWORKS.items()},
-            **found,
+            rows=rows,
         )
 
 

@@ -20,6 +20,7 @@ from lesson_code.gradient_checkpointing.networks import (
     PRODUCTS,
     DeepNetwork,
     DeepTransformer,
+    compute_whole_loss,
     cut,
     keep,
     run_each,
@@ -171,7 +172,7 @@ def test_every_step_is_timed_in_every_round_and_begins_one_of_them():
 
 @pytest.fixture(scope="module")
 def lesson():
-    return read_definitions("10_gradient_checkpointing")
+    return read_definitions("10_gradient_checkpointing", DEPTH=24)
 
 
 @pytest.mark.parametrize("loss", ["compute_chunked_loss", "compute_library_loss"])
@@ -182,11 +183,24 @@ def test_a_loss_in_chunks_is_the_loss_of_all_logits(lesson, loss, tokens):
     weight = torch.randn(40, 8, generator=generator, requires_grad=True)
     targets = torch.randint(40, (tokens,), generator=generator)
     found = {}
-    for name in ("compute_whole_loss", loss):
-        value = lesson[name](vectors, weight, targets)
-        found[name] = value, *torch.autograd.grad(value, (vectors, weight))
+    for compute in (compute_whole_loss, lesson[loss]):
+        value = compute(vectors, weight, targets)
+        found[compute] = value, *torch.autograd.grad(value, (vectors, weight))
     for one, other in zip(*found.values(), strict=True):
         torch.testing.assert_close(one, other)
+
+
+def test_how_much_of_the_peak_a_loss_in_chunks_leaves(lesson, text):
+    tokens = torch.randint(1, 4096, (8, 129), generator=torch.Generator().manual_seed(0))
+    batch, peaks = (tokens[:, :-1], tokens[:, 1:]), {}
+    for run in (run_plain, run_each):
+        for loss in (compute_whole_loss, lesson["compute_chunked_loss"]):
+            network = DeepTransformer(run, 24, loss)
+            peaks[run, loss] = measure_peak(lambda network=network: run_once(network, batch))
+    plain, chunked, of_each, both = peaks.values()
+    assert f"it leaves {100 * chunked / plain:.0f} % of it" in text
+    assert both / of_each == pytest.approx(0.5, abs=0.02)
+    assert "With checkpointed blocks the loss in chunks halves the peak" in text
 
 
 def test_recompute_passes_gradients_on_and_leaves_the_random_state(lesson):
