@@ -75,7 +75,7 @@ def test_the_saved_bytes_follow_from_shapes(stored, depth):
         }
         for way, units in theory.items():
             saved = stored.read("text", way, depth, size)["saved_bytes"]
-            assert saved == pytest.approx(units * unit, rel=0.035), (way, size)
+            assert saved == pytest.approx(units * unit, rel=0.04), (way, size)
 
 
 def test_the_first_result_is_what_the_text_says(stored, text):
@@ -85,7 +85,8 @@ def test_the_first_result_is_what_the_text_says(stored, text):
     assert (
         percent(
             f"leaves {share:.0%} of the saved bytes, {megabytes[EACH]:.0f} MB in place of "
-            f"{megabytes[PLAIN]:.0f} MB for eight texts, and a step takes a little more than a third longer."
+            f"{megabytes[PLAIN]:.0f} MB for eight texts, and a step takes a little more "
+            "than a third longer."
         )
         in text
     )

@@ -66,6 +66,7 @@ WRONG = {
         (SPACING, f"{SPACING} if value >= info.smallest_normal else info.smallest_normal",
          "all below smallest_normal are equally far apart."),
         (SPACING, f"torch.tensor({SPACING})", "Return a Python float"),
+        ("return info.eps", "return 3 * info.eps", "it doubles at each power of two"),
     ],
     "train_scaled": [
         (CLIP, "", "The gradient is not clipped."),
