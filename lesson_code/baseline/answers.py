@@ -83,6 +83,8 @@ WRONG = {
         ("+= loss", "+= F.cross_entropy(model(images), targets)", "each before its step, is"),
         ("loss.backward", "(2 * loss).backward", "differ from those of a correct loop"),
         ("backward()", "backward()\n        model.zero_grad()", "No weight has changed"),
+        (".item()", ".detach()", "Return a plain Python float"),
+        ("return total", "total", "Nothing came back"),
     ],
     "find_fair_gain": [
         (GAIN, "best - np.mean(baseline)",
@@ -110,6 +112,7 @@ WRONG = {
         (GAIN, "3.0", "and yours is 3"),
         (f"return {GAIN}, {SHARE}", "return best", "Return two numbers"),
         ("    lucky =", "    baseline.sort()\n    lucky =", "changes the array"),
+        (SHARE, "0.123", "of all choices, and yours is 0.123"),
     ],
 }  # fmt: skip
 

@@ -90,6 +90,7 @@ WRONG = {
         (BEGIN, f"{BEGIN}    pipeline.run()\n", "A later run comes before the yield"),
         (f"{AXES}, targets", AXES, "3, 5, 7), not (torch.float32, 4, 3, 5, 7)"),
         (f"{AXES}, targets", f"{AXES}.numpy(), targets.numpy()", "The images are (dtype"),
+        (AXES, AXES.replace("images", "images[..., [0, 2, 1]]"), "or stand at another place"),
     ],
 }  # fmt: skip
 

@@ -213,6 +213,7 @@ WRONG = {
          "dataset, range(rank, len(dataset), num_replicas))\n        loader = DataLoader(mine, "
          "batch_size, shuffle=True)", "shuffle before sharing out"),
         ("batch_size=batch_size", "batch_size=2 * batch_size", "A batch has 8 points, not 4"),
+        ("seed=seed", "seed=torch.initial_seed() - rank", "gives another order the second time"),
     ],
     "repair_folder": [
         (IMAGES, "[pictures[name] for name in sorted(pictures)]", "comes before"),
@@ -242,6 +243,7 @@ WRONG = {
         (".split(16)", ".split(16)[:-1]", "Session 0 trains on 32 of 60 images"),
         ("hits.float().mean()", "hits.float().sum()", "reports an accuracy of"),
         ("return losses, accuracies", "return losses", "Return two things"),
+        ("range(sessions)", "range(sessions - 1)", "3 sessions are due"),
     ],
     "repair_search": [
         ("chosen = -1.0, None", "found = -1.0, {}",
@@ -265,6 +267,9 @@ WRONG = {
         ("if val", "if epoch == epochs - 1 and val", "is chosen, and validation is best with"),
         (f"epoch, {TEST}", "epoch", "Return three things"),
         ("    return", f"    {TEST}\n    return", "scored 2 times"),
+        (f"return setting, epoch, {TEST}", f"accuracy = {TEST}\n    score(model, 'val')\n    "
+         "return setting, epoch, accuracy", "before the last look at validation"),
+        ("train_epoch(model, setting)", "train_epoch(model, settings[0])", "another's setting"),
     ],
     "repair_script": [
         _fix("", "The script is unchanged"),
@@ -290,6 +295,8 @@ WRONG = {
                "No weight below the head"),
         (SCRIPT_END, "return source.splitlines()", "text of the whole script"),
         (SCRIPT_END, "return source + '('", "stopped with SyntaxError"),
+        _break("model(images[part])", "model(images[part].flip(3))", "none of the photographs"),
+        _break("order[num_val:]", "order[:-num_val]", "validates on images that it trains on"),
     ],
 }  # fmt: skip
 

@@ -35,6 +35,8 @@ WRONG = {
         (GUARD, "if not 0 < lowest <= highest:", "From 0.1 to 0.1 in 5 steps it raises nothing"),
         (REFUSAL, "    assert 0 < lowest < highest\n", "raises AssertionError"),
         (REFUSAL + ONE_STEP, ONE_STEP + REFUSAL, "in 1 step it raises nothing"),
+        (f"return {RATES}", RATES, "is there a return on every path?"),
+        (RATES, f"list(torch.tensor({RATES}))", "Return a list of floats: .item()."),
     ],
     "find_largest_batch": [
         (HALVING, "while False:", "it returns 32, not 37"),
@@ -46,6 +48,9 @@ WRONG = {
         ("return fitting", "return max(1, fitting)", "it returns 1, not 0"),
         (HALVING, "while fitting < too_large:", "It does not end"),
         ("too_large = middle", "too_large = middle - 1", "it returns"),
+        ("return fitting", "fitting", "is there a return on every path?"),
+        ("fitting, size = 0, 1\n", "return 37\n    fitting, size = 0, 1\n", "asks for no size"),
+        ("size = 0, 1", "size = 0, 1.0", "no whole numbers"),
     ],
     "find_rate_safely": [
         (CORRECTED, "average",
@@ -66,6 +71,9 @@ WRONG = {
         (STATES, "copy.deepcopy(model.state_dict()), optimizer.state_dict()",
          "moments are not as before"),
         (RESTORED, f"{RESTORED}    model.eval()\n", "left in eval mode"),
+        (RESTORED_OPTIMIZER, f"{RESTORED_OPTIMIZER}    optimizer.param_groups[0]['lr'] = 1.0\n",
+         "The learning rates of the groups are not as before"),
+        ("return learning_rates", "learning_rates", "Return a number: is there a return?"),
     ],
 }  # fmt: skip
 

@@ -91,6 +91,12 @@ WRONG = {
         (APPLY, "block(x)", "The block does not run in the backward pass: nothing is recomputed."),
         ("random_state = ", QUIET + "random_state = ",
          APPLY, "checkpoint(block, x, use_reentrant=True)", UNSEEN),
+        ("return block(x)", "return 2 * block(x)", "not those of the plain forward pass"),
+        (f"return {APPLY}", f"return 2 * {APPLY}", "The output is not that of the plain forward"),
+        (f"return {APPLY}", f"out = {APPLY}\n    torch.rand(1)\n    return out",
+         "After the forward pass the random state"),
+        ("    random_state", "    x.requires_grad_()\n    random_state", "x is changed"),
+        (f"return {APPLY}", APPLY, "Return the output, a tensor"),
     ],
     "run_segments": [
         (*FREE, *NO_MASK, "=False, p", "=True, p", "size =", QUIET + "size =", UNSEEN),
@@ -113,6 +119,7 @@ WRONG = {
          "        x = blocks[start : start + size](x)\n", "stopped with TypeError: 'list'"),
         (CALL, "checkpoint_sequential(blocks, segments, x, use_reentrant=False)\n        break",
          LAST),
+        ("len(blocks) // segments", "len(blocks)", "which is another order"),
     ],
 }  # fmt: skip
 

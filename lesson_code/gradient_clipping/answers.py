@@ -43,6 +43,12 @@ WRONG = {
         (SAME, "if False:", "clips before it raises"),
         (f"{SAME}\n        raise ValueError(f\"{{len(groups)}} groups and {{len(max_norms)}} "
          "thresholds\")", "assert len(groups) == len(max_norms)", "raises AssertionError"),
+        ("    return norms", "    for p in sum(groups, []):\n        p.grad = "
+         "torch.zeros_like(p) if p.grad is None else p.grad\n    return norms",
+         "A gradient of None has to stay None"),
+        ("    return norms", "    for p in sum(groups, []):\n        p.grad = "
+         "None if p.grad is None else p.grad.clone()\n    return norms",
+         "The gradients are new tensors"),
     ],
     "step_if_finite": [
         (FINITE, "if norm.isnan():", TAKEN),
@@ -92,6 +98,7 @@ WRONG = {
         (UNSCALE + CLIP_LINE, f"            {LAST_LAYER}\n{UNSCALE}",
          "Scaled gradients of the last layer are clipped."),
         (" / accumulate", "", "The micro-batches are added: divide each loss by their number."),
+        (" / accumulate", " / (2 * accumulate)", "not those of clipped steps on the mean"),
     ],
 }  # fmt: skip
 

@@ -54,6 +54,7 @@ WRONG = {
         ("(descending=True)", "(descending=True)[:5]", "every index once"),
         ("(descending=True)", "(descending=True).tolist()", "as a tensor"),
         ("return losses.argsort(descending=True)", "return losses", "every index once"),
+        ("model(inputs[inside])", "model(inputs[inside]).softmax(dim=1)", "The order is not that"),
     ],
     "train_selective": [
         ("topk(count)", "topk(count, largest=False)",

@@ -56,6 +56,9 @@ WRONG = {
         (f", {FASTEST_FIRST}", "", ORDER),
         (NAMES, "dict(front)", "list of names"),
         (NAMES, "[recipes.popitem()[0] for _ in front]", "was changed"),
+        (NAMES, f"list({{recipes[name]: name for name in {NAMES}}}.values())",
+         "Recipes that are equal in both"),
+        (NAMES, f"{NAMES} or ['']", "No recipes have an empty front"),
     ],
     "study": [
         ("train(arm, seed)", "train(arm, seeds[0])", "not trained at every seed"),
@@ -85,6 +88,8 @@ WRONG = {
         (GAINS, f"sum({GAINS})", "are a list"),
         (GAINS, f"{GAINS}[:1]", "as many gains"),
         (f"chosen, {GAINS}", "chosen", "two things"),
+        ("train(arm, seed)", "train(arm.upper(), seed)", "There is no variant 'PLAIN' to train"),
+        (f"chosen, {GAINS}", f"chosen.upper(), {GAINS}", "is no variant"),
     ],
 }  # fmt: skip
 

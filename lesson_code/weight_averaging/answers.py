@@ -44,6 +44,8 @@ WRONG = {
         (OTHER_NAMES, "if False:", "With state_dicts with different names it raises"),
         (".to(tensor.dtype)", "", "has to stay a tensor of torch."),
         (f"{MEAN}.to(tensor.dtype)", "tensor.zero_()", "given state_dicts are changed"),
+        (MEAN, "parts.amax(dim=0)", "Not the mean over the checkpoints"),
+        ("return averaged", "averaged", "Return a dictionary: is there a return?"),
     ],
     "choose_decay": [
         (DECAY, "start_share ** (1 / total_steps)",
@@ -59,6 +61,7 @@ WRONG = {
         (DECAY, "1 - start_share", "one minus the decay is"),
         ("if total_steps == 1:", "if False:", "ZeroDivisionError"),
         ("return 0.0", "return start_share", "return 0"),
+        (f"return {DECAY}", DECAY, "Return a number: is there a return on every path?"),
     ],
     "train_averaged": [
         (SAVED, "model.state_dict()",
@@ -82,6 +85,12 @@ WRONG = {
          "The loss is measured in train mode: averaged.eval() comes first."),
         (SAVED, "averaged.state_dict()", "state_dict of averaged.module"),
         (SAVED, "averaged.module", "has to hold a state_dict"),
+        (SAVED, "list(averaged.module.parameters())", "The file has to hold a state_dict."),
+        (f"    torch.save({SAVED}, path)\n", "", "Nothing is saved"),
+        ("lr=lr", "lr=2 * lr", "not the mean of those after each step of the second half"),
+        ("update_bn(batches,", "update_bn(batches[:1],", "not those of the averaged network"),
+        ("return F", "return 2 * F", "The validation loss is"),
+        (".item()", "", "as a number: .item()"),
     ],
 }  # fmt: skip
 

@@ -10,6 +10,9 @@ import io
 import random
 import re
 import tokenize
+from functools import partial
+from itertools import chain
+from pathlib import Path
 
 import nbformat
 import numpy as np
@@ -17,6 +20,7 @@ import pytest
 import torch
 from nbgrader.preprocessors import ClearSolutions
 
+import lesson_code
 from course_tools.publish.planted import (
     apply_patch,
     find_check,
@@ -173,6 +177,61 @@ def test_faults_that_the_check_knows_are_told(exercise, seeds):
         for _ in seeds(exercise):
             with pytest.raises(CheckFailed, match=re.escape(sentence)):
                 check(fault)
+
+
+def list_sentences(source):
+    """Of each string that ends as a sentence does, but for docstrings, the longest fixed part."""
+    tree = ast.parse(source)
+    nodes = list(ast.walk(tree))
+    apart = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}  # docstrings
+    formatted = [node for node in nodes if isinstance(node, ast.JoinedStr)]
+    apart |= {id(part) for node in formatted for part in node.values}
+    texts = [
+        "".join(part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
+        for node in formatted
+    ]
+    texts += [
+        node.value
+        for node in nodes
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in apart
+    ]
+    for text in texts:
+        parts = re.split(r"{[^}]*}", text)  # an f-string's values, and "{right}" of an `Output`
+        if parts[-1].endswith((".", "?", "!")) and " " in text:
+            yield max(parts, key=len)
+
+
+def test_sentences_are_strings_that_end_as_one():
+    source = '''def f(x):
+    """Says it."""
+    require(x, "No x at all.")
+    fail(f"{x} is {{right}} of all x, and yours is {x + 1}.")
+    return Output(x, case=f"With {x}:", kind="a.b.")
+'''
+    assert list(list_sentences(source)) == [" of all x, and yours is ", "No x at all."]
+
+
+def list_told(lesson):
+    """What the checks of a lesson tell the planted answers and the faults that they know."""
+    for exercise in list_exercises(lesson):
+        check = find_check(exercise)
+        attempts = [partial(answer, exercise, source) for source, _ in exercise.wrong]
+        attempts += [partial(check, fault) for _, fault in check.faults]
+        for attempt in attempts:
+            with pytest.raises(CheckFailed) as found:
+                attempt()
+            yield str(found.value)
+
+
+@pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")  # a planted fault
+@pytest.mark.parametrize("lesson", find_lessons(), ids=lambda lesson: lesson.name)
+def test_each_sentence_of_a_check_is_told_to_a_planted_answer(lesson):
+    folder = Path(lesson_code.__file__).parent / lesson.name.partition("_")[2]
+    paths = [*folder.glob("checks.py"), *folder.glob("checks/*.py")]
+    sentences = chain.from_iterable(list_sentences(path.read_text("utf-8")) for path in paths)
+    told = "\n".join(list_told(lesson))
+    untold = [sentence for sentence in sentences if sentence not in told]
+    assert untold == [], "plant an answer that is told each of them, or delete it"
 
 
 @pytest.mark.parametrize("lesson", find_lessons(), ids=lambda lesson: lesson.name)
