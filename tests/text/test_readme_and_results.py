@@ -30,7 +30,7 @@ NEEDED_WORDS = {  # of a label: without them the README would mislead
     "12": "pretrained start",  # which brings nearly all of it
     "13": "new BatchNorm statistics for both",  # which alone bring most of the rest
     "14": r"trainings of \d+ steps",
-    "15": "planted spikes",
+    "15": "planted heavy tails",
     "16": "fresh seeds",  # not those that were in the tuning
 }
 
