@@ -16,7 +16,7 @@ SHORT, LONG = 4, 10
 
 @pytest.fixture(scope="module")
 def stored():
-    return read_file(STUDIES / "optimizers/study.json")
+    return read_file(STUDIES / "optimizers/study_trials.json")
 
 
 @pytest.fixture(scope="module")

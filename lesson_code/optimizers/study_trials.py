@@ -15,7 +15,7 @@ Each training is kept in ``build/optimizers.jsonl`` when it has ended. A second 
 there. Two processes with one thread each take about 40 minutes on two cores on which nothing else
 runs:
 
-    .venv/bin/python lesson_code/optimizers/study.py --save
+    .venv/bin/python lesson_code/optimizers/study_trials.py --save
 """
 
 import itertools
@@ -221,7 +221,7 @@ def main(
     if save:
         keep(
             Path(__file__).with_suffix(".json"),
-            "lesson_code/optimizers/study.py --save",
+            "lesson_code/optimizers/study_trials.py --save",
             dataset=name_data("photos"),
             num_train=len(data.train),
             num_val=len(data.val),
