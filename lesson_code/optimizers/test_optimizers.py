@@ -285,14 +285,6 @@ def test_the_order_changes_with_the_length(rows, names, text):
     assert all(places[e][name] >= 8 for e in (SHORT, LONG) for name in ("SGD", "SAM"))
 
 
-def test_half_of_the_trials_in_the_first_space_of_sgd(text):
-    first = read_stored("study_first_space")
-    sgd = read_accuracies(first["rows"], optimizer="SGD")
-    assert first["spaces"]["SGD"][0] == [0.003, 0.3]
-    assert "half of SGD's twelve short trials ended at 20 % or below" in text
-    assert (len(sgd), (sgd <= 20).sum()) == (12, 6)
-
-
 def test_a_best_learning_rate_at_the_edge_is_named(rows, names, stored, text):
     assert "The best trial of Adafactor stands next to the upper edge of its space" in text
     for name in names:
