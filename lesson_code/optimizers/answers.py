@@ -11,6 +11,11 @@ CHOOSE = "best[name] = learning_rates[int(np.nanargmax(trials))]"
 MEAN = "float(np.mean(gains))"
 RETURN = '    return best["baseline"], best["rival"], float(np.mean(gains))'
 
+NORM = "get_total_norm([weight.grad for weight in weights])"
+CLIMB, EACH = "rho * weight.grad / norm", "rho * weight.grad / weight.grad.norm()"
+ZERO_MODEL = "        model.zero_grad()\n"
+MICRO_BATCHES = "targets in micro_batches:"
+
 WRONG = {
     "measure_optimizer": plant_experiments("measure_optimizer"),
     "split_decay": [
@@ -41,6 +46,36 @@ WRONG = {
         (LARGE, "if False]", SMALL, "if False]", "hold other parameters"),
         (RESULT, "    for _, p in named_parameters:\n        p.requires_grad_(True)\n    return [",
          "requires_grad has changed"),
+    ],
+    "set_sam_gradient": [
+        ("    before = ", """\
+    if len(micro_batches) > 1:
+        gradients = []
+        for batch in micro_batches:
+            set_sam_gradient(model, [batch], rho)
+            gradients.append([weight.grad for weight in weights])
+        for weight, parts in zip(weights, zip(*gradients)):
+            weight.grad = torch.stack(parts).mean(dim=0)
+        return
+    before = """,
+         "Each micro-batch climbs by itself: climb once, along the mean gradient of all."),
+        (ZERO_MODEL, "        if climbs:\n            model.zero_grad()\n",
+         "The gradients of both passes are added: zero_grad before the second."),
+        (ZERO_MODEL, "        if not climbs:\n            model.zero_grad()\n",
+         "Gradients from before count: zero_grad first."),
+        ("weight.copy_(old)", "pass", "The weights are still uphill: put the old ones back."),
+        (CLIMB, EACH,
+         "Each parameter is divided by its own norm: take the common one."),
+        (CLIMB, "rho * weight.grad", "The climb is not divided by the norm."),
+        (" / len(micro_batches)", "",
+         "The second gradient is a sum: divide each loss by the number of micro-batches."),
+        (ZERO_MODEL, f"{ZERO_MODEL}        if not climbs:\n            micro_batches = "
+         "micro_batches[-1:]\n", "The second gradient is that of the last micro-batch only."),
+        (MICRO_BATCHES, "targets in micro_batches[-1:] if climbs else micro_batches:",
+         "The climb uses the last micro-batch only."),
+        ("weight += ", "weight -= ", "It goes downhill: add rho times the gradient."),
+        (f"weight += {CLIMB}", "pass", "This is the plain gradient: take it uphill."),
+        (ZERO_MODEL, "", "not those of the mean loss"),
     ],
     "compare_tuned": [
         (CHOOSE, f'{CHOOSE} if name == "rival" else 0.001',
@@ -91,6 +126,24 @@ def split_decay(named_parameters, weight_decay):
     return (
         dict(params=decaying, weight_decay=weight_decay), dict(params=others, weight_decay=0.0)
     )
+""",
+    ],
+    "set_sam_gradient": [
+        (NORM, "torch.cat([weight.grad.flatten() for weight in weights]).norm()",
+         "weight.copy_(old)", "weight += old - weight"),
+        """\
+def set_sam_gradient(model, micro_batches, rho):
+    inputs, targets = (torch.cat(parts) for parts in zip(*micro_batches))
+    weights = dict(model.named_parameters())
+    slopes = torch.autograd.grad(F.cross_entropy(model(inputs), targets), [*weights.values()])
+    norm = sum(float((slope**2).sum()) for slope in slopes) ** 0.5
+    pairs = zip(weights.items(), slopes)
+    uphill = {name: (weight + rho * slope / norm).detach() for (name, weight), slope in pairs}
+    for weight in uphill.values():
+        weight.requires_grad_(True)
+    F.cross_entropy(torch.func.functional_call(model, uphill, (inputs,)), targets).backward()
+    for name, weight in weights.items():
+        weight.grad = uphill[name].grad
 """,
     ],
     "compare_tuned": [

@@ -9,11 +9,13 @@ from torch import nn
 
 from course_utils.checking.checking import checks_exercise, require
 from course_utils.checking.experiment import judge_experiment, run_experiment
+from course_utils.checking.oracles import flatten_parameters
 from course_utils.checking.outputs import Output
 
 __all__ = [
     "check_compare_tuned",
     "check_measure_optimizer",
+    "check_set_sam_gradient",
     "check_split_decay",
 ]
 
@@ -89,6 +91,28 @@ def check_split_decay(answer: Callable) -> Iterator[Output]:
             [*(places[name] for name, _ in first), -1, *(places[name] for name, _ in second)],
             "The groups hold other parameters, or in another order: those that are trained and "
             "have two dimensions or more decay.",
+        )
+
+
+# ---- ★★ SAM's gradient of a large batch.
+
+
+@checks_exercise()
+def check_set_sam_gradient(answer: Callable) -> Iterator[Output]:
+    """``answer(model, micro_batches, rho)``: SAM's gradient in ``.grad``."""
+    for rho, count in ((0.8, 3), (0.3, 1)):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3))
+        batches = [(2 * torch.randn(6, 5), torch.randint(3, (6,))) for _ in range(count)]
+        parameters = [*model.parameters()]
+        for parameter in parameters:
+            parameter.grad = torch.randn_like(parameter) if count > 1 else None  # from before
+        answer(model, batches, rho)
+        gradients = [0 * p.flatten() if p.grad is None else p.grad.flatten() for p in parameters]
+        yield Output(
+            torch.cat([*gradients, flatten_parameters(model)]),
+            "The gradients are not those of the mean loss at w + rho g / |g|, or the weights are "
+            "not the old ones.",
         )
 
 

@@ -95,6 +95,15 @@ def read_search(study, name, trial):
     return 100 * np.mean(found)
 
 
+def compare_sam(rows, epochs):
+    """What SGD is better than SAM at fresh seeds."""
+    sam, sgd = (
+        read_accuracies(rows, kind="fresh", optimizer=name, epochs=epochs)
+        for name in ("SAM", "SGD")
+    )
+    return paired_difference(sam, sgd)
+
+
 def list_halves(rows, name, epochs):
     """The lead of the best of six trials over AdamW's, for every choice of six points."""
     adamw, other = read_trials(rows, "AdamW", epochs), read_trials(rows, name, epochs)
@@ -128,15 +137,12 @@ def write_sentences():
     halves = list_halves(rows, "schedule-free", LONG)
     edges = np.quantile(halves, (0.025, 0.975))
     default = judge(rows, "AdamW", LONG, "default")
-    sam, sam_short = (
-        paired_difference(
-            *(
-                read_accuracies(rows, kind="fresh", optimizer=name, epochs=e)
-                for name in ("SAM", "SGD")
-            )
-        )
-        for e in (LONG, SHORT)
-    )
+    sam, sam_short = (compare_sam(rows, epochs) for epochs in (LONG, SHORT))
+    times = [find_best(rows, name, LONG)["lr"] / best["lr"] for name in PAIRED[:2]]
+    lost = [
+        read_search(texts, name, "lr 0.0005") - read_search(texts, name, "lr 0.008")
+        for name in ("schedule-free", "AdamW")
+    ]
     return {
         "mean": (
             f"In the long training schedule-free AdamW is {free.mean:.1f} points better than AdamW "
@@ -171,19 +177,12 @@ def write_sentences():
         ),
         "behind": f"SGD is {-fresh['SGD'].mean:.1f} points behind",
         "default": f"{-default.mean:.1f} points below the tuned one {say(default)}",
-        "optimum": "at {:.1f} and {:.1f} times its learning rate".format(
-            *(find_best(rows, name, LONG)["lr"] / best["lr"] for name in PAIRED[:2])
-        ),
+        "optimum": f"at {times[0]:.1f} and {times[1]:.1f} times its learning rate",
         "texts": (
             f"schedule-free {judge_texts(texts, 'schedule-free')}, SGD {judge_texts(texts, 'SGD')} "
             f"and Muon {judge_texts(texts, 'Muon')}"
         ),
-        "texts_high": "{:.1f} points, and AdamW {:.1f}".format(
-            *(
-                read_search(texts, name, "lr 0.0005") - read_search(texts, name, "lr 0.008")
-                for name in ("schedule-free", "AdamW")
-            )
-        ),
+        "texts_high": f"{lost[0]:.1f} points, and AdamW {lost[1]:.1f}",
         "sam": (
             f"{sam.mean:.1f} ± {sam.high - sam.mean:.1f} points in the long training and "
             f"{sam_short.mean:.1f} ± {sam_short.high - sam_short.mean:.1f} in the short one"
