@@ -9,7 +9,7 @@ RESULT = "    return ["
 
 CHOOSE = "best[name] = learning_rates[int(np.nanargmax(trials))]"
 MEAN = "float(np.mean(gains))"
-RETURN = '    return best["baseline"], best["rival"], float(np.mean(gains))'
+RETURN = "    return ours, theirs, float(np.mean(gains))"
 
 NORM = "get_total_norm([weight.grad for weight in weights])"
 CLIMB, EACH = "rho * weight.grad / norm", "rho * weight.grad / weight.grad.norm()"
@@ -94,11 +94,11 @@ WRONG = {
          "The gain is that of the best trials: train both again at the reported seeds."),
         ("    best = {}", "    best, top = {}, {}", "        best[name] =",
          "        top[name] = np.nanmax(trials)\n        best[name] =",
-         'train("rival", best["rival"], seed) -', 'top["rival"] -',
+         'train("rival", theirs, seed) -', 'top["rival"] -',
          "The rival's accuracy is that of its best trial: train it again at the reported seeds."),
-        ('train("baseline", best["baseline"], seed)', 'train("baseline", best["rival"], seed)',
+        ('train("baseline", ours, seed)', 'train("baseline", theirs, seed)',
          "The baseline trains at the rival's learning rate: give it its own."),
-        ('best["rival"], seed)', 'best["rival"], seed + 1)',
+        ('theirs, seed)', 'theirs, seed + 1)',
          "Rival and baseline train at other seeds: pair them by seed."),
         (MEAN, "-float(np.mean(gains))", "The sign is wrong: the rival minus the baseline."),
         (MEAN, "float(np.sum(gains))", "This is the sum over the seeds: take the mean."),
