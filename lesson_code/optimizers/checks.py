@@ -123,13 +123,13 @@ BEST = {"baseline": -2.2, "rival": -1.6}  # where each is best, in decades
 DIVERGED_ABOVE = {"baseline": 0.05, "rival": 0.2}
 CASES = (
     ((0.0005, 0.002, 0.008, 0.03), (0, 1, 2)),
-    ((0.4, 0.03, 0.001, 0.01, 0.004), (5, 6, 7, 8)),
+    ((0.4, 0.03, 0.001, 0.01, 0.004), (5, 7, 9)),
 )
 
 
 def _train(name: str, lr: float, seed: int) -> float:
     """Accuracy in percent: a parabola over the decades, and luck that the seed decides."""
-    if lr > DIVERGED_ABOVE[name]:
+    if lr > DIVERGED_ABOVE[name] and seed % 2 == 0:  # and the trial number 0 has seed 100
         return math.nan
     luck = 2.5 * math.sin(12.9898 * seed + 78.233 * BEST[name] + 1000 * lr)
     return 50 + (name == "rival") - 6 * (math.log10(lr) - BEST[name]) ** 2 + luck
