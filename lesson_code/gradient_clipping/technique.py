@@ -73,14 +73,14 @@ def check_pytorch_card(card):
     net = nn.Linear(3, 2)
     batches = [(torch.randn(8, 3), torch.randint(2, (8,))) for _ in range(5)]
     batches[2][0][0, 0] = math.inf
-    rates = iter(1e-2 * (1 - 0.9 * step / 5) for step in range(5))
+    learning_rates = iter(1e-2 * (1 - 0.9 * step / 5) for step in range(5))
     norms = []
-    rate = next(rates)
+    learning_rate = next(learning_rates)
     for norm, optimizer in train_by_hand(net, batches):
         norms.append(norm)
         if math.isfinite(norm):
-            rate = next(rates)
-        optimizer.param_groups[0]["lr"] = rate
+            learning_rate = next(learning_rates)
+        optimizer.param_groups[0]["lr"] = learning_rate
     found = card["net"]
     torch.testing.assert_close(
         parameters_to_vector(found.parameters()).cpu(), parameters_to_vector(net.parameters())

@@ -1,8 +1,6 @@
 """Planted answers of lesson 07: `course_tools.publish.planted` says how to read them."""
 
-EDGES = "found.low, found.high"
-BF16 = "for seed in seeds]\n    found"
-SEEDS = "range(4), 3e-4"
+VERDICT = "paired_difference(fp32, pure).verdict()"
 
 SPACING = "info.eps * 2.0 ** (exponent - 1)"
 NORMAL = "max(value, info.smallest_normal)"
@@ -30,24 +28,18 @@ BF16_LOSS = ("The loss has only the digits of bf16: take cross_entropy inside au
              "logits.float().")  # fmt: skip
 
 WRONG = {
-    "precision_experiment": [
-        (EDGES, "found.high, found.low", "The edges are swapped: low comes first."),
-        ("(fp32, bf16)", "(bf16, fp32)",
-         "The sign is turned round: a difference is changed minus baseline."),
-        (EDGES, "100 * found.low, 100 * found.high", "The edges are in points"),
-        ("difference(fp32, bf16)", "difference([0] * 4, bf16)",
-         "That is the interval of the changed accuracies alone: subtract the baseline."),
-        (EDGES, "-0.5, 0.5", "The 95 % interval of these accuracies is"),
-        ("\"bf16-true\", lr", "\"bf16-true\", 1e-3", "same learning rate"),
-        (BF16, BF16.replace("seeds", "(4, 5, 6, 7)"), "Train both variants at the same seeds."),
-        (SEEDS, "(0, 0, 1), 3e-4", "A seed is there twice: its accuracy counts twice."),
-        (SEEDS, "(0, 1), 3e-4", "With 2 paired seeds the interval says little: take 3 or more."),
-        ("[train(\"32-true\", lr, seed)", "[100 * train(\"32-true\", lr, seed)", "not percent"),
-        ("bf16-true", "bf16", "The variants are 32-true and bf16-true"),
-        ("bf16-true", "32-true", "Train both variants: call train for each."),
-        (f", {EDGES}", "", "Return four things"),
-        (f"return fp32, bf16, {EDGES}", "", "is there a return"),
-        ("    found", "    fp32 = [0.5, 0.6, 0.7, 0]\n    found", "are not those of its trainings"),
+    "report_formats": [
+        (VERDICT, '"helps"', "is hurts, not helps"),
+        (VERDICT, '"no difference"', "The verdict is one of helps"),
+        (VERDICT, "paired_difference(pure, fp32).verdict(margin=1)", "not equivalent"),
+        ("return fp32, pure", "return pure[:2], fp32[:2]", "With 2 paired seeds"),
+        ("return fp32, pure", "return fp32, pure[1:]", "train both at the same seeds"),
+        ("return fp32, pure", "return fp32, fp32", "the same accuracies, seed by seed"),
+        ("return fp32, pure", "return fp32, [100 * x for x in pure]", "not percent"),
+        ("return fp32, pure", "return fp32, [pure]", "one accuracy per seed"),
+        ("return fp32, pure", "return fp32, ['good'] * 3", "have to be numbers"),
+        ("return fp32, pure", "return fp32, [float('nan')] * 3", "not a finite number"),
+        (f"return fp32, pure, {VERDICT}", "pass", "Return three things"),
     ],
     "find_spacing": [
         (f"math.frexp({NORMAL})", f"0, math.ceil(math.log2({NORMAL})) + 1",
@@ -124,13 +116,15 @@ WRONG = {
 }  # fmt: skip
 
 RIGHT = {
-    "precision_experiment": [
-        (SEEDS, "(5, 3, 8, 1, 2), 1e-4", "found = paired_difference(fp32, bf16)",
-         "from scipy import stats\n    fp32, bf16 = np.array([fp32, bf16])\n"
-         "    found = stats.ttest_rel(bf16, fp32).confidence_interval(0.95)"),
-        # other trainings are not reported
-        (SEEDS, "(0, 1, 2), 1e-3", "    found", "    [train(\"32-true\", 1e-4, seed) for seed in "
-         "seeds]\n    found"),
+    "report_formats": [
+        """
+def report_formats():
+    return [0.58, 0.59, 0.575], [0.55, 0.561, 0.546], "hurts"
+""",
+        """
+def report_formats():
+    return np.array([0.55, 0.561, 0.546, 0.55]), np.array([0.58, 0.59, 0.575, 0.582]), "helps"
+""",
     ],
     "find_spacing": [
         # climbs or descends from 1 by doubling

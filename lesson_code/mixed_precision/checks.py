@@ -2,29 +2,36 @@
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import SGD
 from torch.optim.lr_scheduler import LambdaLR
 
 from course_utils.checking.checking import checks_exercise, require
-from course_utils.checking.experiment import judge_experiment
+from course_utils.checking.experiment import read_accuracies
 from course_utils.checking.oracles import Batches, flatten_parameters
 from course_utils.checking.outputs import Output
+from course_utils.measure.paired import paired_difference
+from course_utils.study_results import read_study
 
 __all__ = [
     "check_find_spacing",
-    "check_precision_experiment",
+    "check_report_formats",
     "check_train_mixed",
     "check_train_scaled",
 ]
 
-# What the planted trainings give: mean difference and spread of bf16 minus fp32, in [0, 1].
-PLANTED = ((-0.08, 0.01), (0.0, 0.001), (0.01, 0.04))
-PRECISIONS = ("32-true", "bf16-true")
+MIN_SEEDS = 3  # of an experiment
+REASONS = {  # why an interval has this verdict
+    "helps": "pure bf16 helps where the whole interval lies above 0",
+    "hurts": "pure bf16 hurts where the whole interval lies below 0",
+    "equivalent": "the whole interval lies within ±1 point",
+    "inconclusive": "it contains 0, and reaches beyond ±1 point",
+}
 
 FORMATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 INTEGERS = {16: torch.int16, 32: torch.int32, 64: torch.int64}  # by their number of bits
@@ -39,52 +46,37 @@ CASES = (
 GRAD_BEFORE = 8.0  # each number in .grad before the call
 
 
-# ---- ☆ Experiment: pure bf16.
-
-
-class _PlantedTrainings:
-    """In place of trainings, ``train(variant, lr, seed)``: accuracies that are known."""
-
-    def __init__(self, mean: float, spread: float) -> None:
-        self.mean, self.spread = mean, spread
-        self.settings: dict[float, tuple[str, float, int]] = {}  # by the accuracy
-
-    def __call__(self, variant: str, lr: float, seed: int) -> float:
-        require(variant in PRECISIONS, f"The variants are {' and '.join(PRECISIONS)}.")
-        generator = torch.Generator().manual_seed(int(seed))
-        shared, own = torch.randn(2, generator=generator, dtype=torch.float64).tolist()
-        accuracy = 0.6 + 0.05 * math.tanh(shared) + 0.001 * math.log10(lr)
-        if variant == "bf16-true":
-            accuracy += self.mean + self.spread * math.tanh(own)
-        self.settings[round(accuracy, 12)] = variant, lr, int(seed)
-        return accuracy
-
-    def find_settings(self, values: Iterable[float], variant: str) -> tuple[list, list]:
-        """Learning rate and seed of each accuracy."""
-        found = [self.settings.get(round(float(value), 12), ("", 0.0, 0)) for value in values]
-        require(
-            all(name == variant for name, _, _ in found),
-            f"The accuracies of {variant} are not those of its trainings.",
-        )
-        return [lr for _, lr, _ in found], [seed for _, _, seed in found]
+# ---- ☆ Experiment: pure bf16 between the learning rates of the study.
 
 
 @checks_exercise()
-def check_precision_experiment(answer: Callable) -> None:
-    """``answer(train) -> (fp32, bf16, low, high)``: accuracies and their paired interval."""
-    for mean, spread in PLANTED:
-        train = _PlantedTrainings(mean, spread)
-        found = answer(train)
-        require(found is not None, "Return fp32, bf16, low and high: is there a return?")
-        judge_experiment(found)
-        trained = {variant for variant, _, _ in train.settings.values()}
-        require(len(trained) == 2, "Train both variants: call train for each.")
-        lrs, seeds = train.find_settings(found[0], PRECISIONS[0])
-        other_lrs, other_seeds = train.find_settings(found[1], PRECISIONS[1])
-        require(len({*lrs, *other_lrs}) == 1, "Train both variants at the same learning rate.")
-        require(seeds == other_seeds, "Train both variants at the same seeds.")
-        once = len(set(seeds)) == len(seeds)
-        require(once, "A seed is there twice: its accuracy counts twice.")
+def check_report_formats(answer: Callable) -> None:
+    """``answer() -> (fp32, pure, verdict)``: what the student measured, beside the study."""
+    found = answer()
+    require(
+        isinstance(found, tuple | list) and len(found) == 3,
+        "Return three things: the accuracies of fp32, those of pure bf16, and the verdict.",
+    )
+    fp32, pure = (read_accuracies(values) for values in found[:2])
+    require(
+        len(fp32) == len(pure),
+        f"There are {len(fp32)} and {len(pure)} accuracies: train both at the same seeds.",
+    )
+    why = f"With {len(fp32)} paired seeds the interval says little: take {MIN_SEEDS} or more."
+    require(len(fp32) >= MIN_SEEDS, why)
+    require(not np.array_equal(fp32, pure), "Both variants have the same accuracies, seed by seed.")
+    gap = paired_difference(fp32, pure)
+    interval, verdict = f"{gap.format_interval(100)} points", gap.verdict()
+    require(found[2] in REASONS, f"The verdict is one of {', '.join(REASONS)}.")
+    why = f"The interval {interval} is {verdict}, not {found[2]}: {REASONS[verdict]}."
+    require(found[2] == verdict, why)
+    print(f"pure bf16 minus fp32, {gap.n} seeds: {100 * gap.mean:+.1f}, {interval}")
+    study = read_study("mixed_precision")
+    for regime in ("definitions", "photographs, low learning rate"):
+        mean = study.difference(regime, "pure bf16", "fp32").mean
+        place = f"{'inside' if gap.low <= mean <= gap.high else 'outside'} your interval"
+        lr = study.best[regime]["fp32"].removeprefix("lr ")
+        print(f"study, {regime.partition(',')[0]}, learning rate {lr}: {100 * mean:+.1f}, {place}")
 
 
 # ---- ★ How far to the next number.

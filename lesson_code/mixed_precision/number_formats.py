@@ -1,18 +1,22 @@
-"""Which number formats really run: of each operation, and under each of Lightning's precisions."""
+"""Which number formats really run, and how many bytes a step saves in them."""
 
+import copy
 import warnings
 from functools import partial
 
 import torch
+import torch.nn.functional as F
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from course_utils.data.image_data import ImageData
+from course_utils.measure.memory import count_saved_bytes
 from course_utils.models.create import create_model
 from course_utils.training.fit import quiet_trainer
 from course_utils.training.lit_classifier import LitClassifier
 
-__all__ = ["FormatRecorder", "witness_precision"]
+__all__ = ["FormatRecorder", "save_bytes", "witness_precision"]
 
 
 def _name(dtype: torch.dtype) -> str:
@@ -36,6 +40,22 @@ class FormatRecorder(TorchDispatchMode):
             operation = function.overloadpacket.__name__.strip("_")
             self.formats.setdefault(operation, set()).add(_name(first.dtype))
         return result
+
+
+def save_bytes(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor, variant: str) -> int:
+    """Bytes that a forward pass saves for its backward pass.
+
+    Args:
+        variant: ``"fp32"``, ``"mixed bf16"`` or ``"pure bf16"``.
+    """
+    model = copy.deepcopy(model).train()
+    if variant == "pure bf16":
+        model.bfloat16()
+        inputs = inputs.bfloat16() if inputs.is_floating_point() else inputs
+    autocast = torch.autocast("cpu", torch.bfloat16, enabled=variant == "mixed bf16")
+    with autocast, count_saved_bytes(model) as saved:
+        F.cross_entropy(model(inputs.clone()), targets)
+    return saved.total
 
 
 class _Witness(LitClassifier):

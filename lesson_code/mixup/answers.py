@@ -1,6 +1,30 @@
 """Planted answers of lesson 05: `course_tools.publish.planted` says how to read them."""
 
-from course_tools.publish.planted_experiments import plant_experiments
+SEEDS = "range(4)"
+TRAIN = 'mixed = train(options | {"batch_transform": mixing}, seeds)'
+RETURN = 'return answer | {"low": 100 * gap.low, "high": 100 * gap.high}'
+UNPAIRED = "stats.ttest_ind(mixed, without, equal_var=False).confidence_interval(0.95)"
+BY_HAND = ("half = {} * (gap.high - gap.low) / 2\n    return answer | "
+           '{{"low": 100 * (gap.mean - half), "high": 100 * (gap.mean + half)}}')  # fmt: skip
+T = "stats.t.ppf(0.975, gap.n - 1)"
+INTERVALS = [
+    ("difference(without, mixed)", "difference(mixed, without)",
+     "The interval has the wrong sign: it is of mixed minus without."),
+    (RETURN, f"gap = {UNPAIRED}\n    {RETURN}",
+     "The interval is unpaired: take the differences seed by seed first."),
+    (RETURN, BY_HAND.format(f"1.96 / {T}"),
+     "The interval uses 1.96; with so few seeds take the t distribution, or paired_difference."),
+    (RETURN, BY_HAND.format("np.sqrt(1 - 1 / gap.n)"),
+     "The interval takes the standard deviation with ddof=0: few seeds need ddof=1."),
+    (RETURN, BY_HAND.format("np.sqrt(gap.n)"),
+     "The interval is not divided by √n: it is about the mean difference, not about one seed."),
+    (RETURN, BY_HAND.format(f"1 / {T}"),
+     "The interval is one standard error wide: a 95 % interval is wider."),
+    (RETURN, RETURN.replace("100 * ", ""),
+     "The interval is in units of 1, not in points: multiply by 100."),
+]  # fmt: skip
+INTERVALS_OF_SEEDS = [(SEEDS, f"range({n})", *fault) for n in (3, 4, 5) for fault in INTERVALS]
+CUTMIX = "v2.CutMix(alpha=1.0, num_classes=num_classes)"
 
 LAMS = "lams[:, None, None, None]"
 MIXED = "of_images * images + (1 - of_images) * images[permutation]"
@@ -18,7 +42,31 @@ VAL_LOSS = 'F.cross_entropy(model(images), targets, reduction="sum")'
 MEAN = "the mean over all validation images"
 
 WRONG = {
-    "measure_mixing": plant_experiments("measure_mixing"),
+    "mixing_experiment": [
+        *INTERVALS_OF_SEEDS,
+        ("gap.verdict()", '"equivalent" if gap.low < 0 < gap.high else gap.verdict()',
+         "equivalent needs the whole interval within ±1 point"),
+        ("gap.verdict()", "gap.verdict(margin=0)", "an interval within ±1 point is equivalent"),
+        ("gap.verdict()", "gap.verdict(False)", "mixing helps where its interval lies above 0"),
+        ("gap.verdict()", '"helps"', "mixing hurts where its interval lies below 0"),
+        ("100 * gap.low", "-0.5", "not the 95 % interval of the accuracies"),
+        ('"without": without', '"without": [0.6, 0.61, 0.62, 0.6]',
+         "without does not hold the accuracies"),
+        ('"mixed": mixed', '"mixed": 100 * mixed', "mixed does not hold the accuracies"),
+        (TRAIN, TRAIN.replace("seeds)", "(3, 4, 5, 6))"), "pair them"),
+        (SEEDS, "(0, 0, 1)", "A seed is there twice"),
+        (SEEDS, "(0, 1)", "three seeds or more"),
+        (CUTMIX, "None", "No training is mixed"),
+        (CUTMIX, "v2.CutMix(alpha=1.0, num_classes=10)", "num_classes columns"),
+        ('"batch_transform": mixing', '"batch_transform": mixing, "make_loader": '
+         "ImageData.train_loader", "differ in make_loader, too"),
+        ("without = train(options, seeds)", "without = train(options | {'batch_transform': "
+         "v2.MixUp(num_classes=num_classes)}, seeds)", "No training is without mixing"),
+        (RETURN, "return without, mixed", "Return a dictionary"),
+        (RETURN, "return answer", "lacks high, low"),
+        ("without = train(options, seeds)", "without = np.array([0.6, 0.7])", TRAIN,
+         "mixed = without", "Nothing was trained"),
+    ],
     "mix_each": [
         (LAMS, "lams", "λ went along the columns of pixels: give it the shape (N, 1, 1, 1)."),
         (MIXED, "(1 - of_images) * images + of_images * images[permutation]",
@@ -112,12 +160,16 @@ WRONG = {
 }  # fmt: skip
 
 RIGHT = {
-    "measure_mixing": [
-        ("v2.CutMix(alpha=1.0,", "v2.MixUp(alpha=0.3,", "seeds=(0, 1, 2)", "seeds=range(4)"),
-        ("v2.CutMix(alpha=1.0, num_classes=data.num_classes)",
-         "v2.RandomChoice([mix(num_classes=data.num_classes) for mix in (v2.MixUp, v2.CutMix)])",
-         "difference.low, difference.high",
-         "*stats.ttest_rel(with_it, without).confidence_interval()"),
+    "mixing_experiment": [
+        # mixup, other seeds, the interval by hand
+        ("v2.CutMix(alpha=1.0,", "v2.MixUp(alpha=0.3,", SEEDS, "[5, 3, 8, 1, 2]",
+         RETURN, "points = 100 * np.subtract(mixed, without)\n    "
+         "half = 2.7764451 * points.std(ddof=1) / np.sqrt(5)\n    return answer | "
+         '{"low": points.mean() - half, "high": points.mean() + half}'),
+        # one of both, and a test of SciPy
+        (CUTMIX, "v2.RandomChoice([mix(num_classes=num_classes) for mix in (v2.MixUp, v2.CutMix)])",
+         RETURN, "found = stats.ttest_rel(mixed, without).confidence_interval()\n    "
+         'return answer | {"low": 100 * found.low, "high": 100 * found.high}'),
     ],
     "mix_each": [
         (f"{ONE_HOT}.to(images.dtype)", "torch.eye(num_classes)[targets]",

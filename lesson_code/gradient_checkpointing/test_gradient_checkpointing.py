@@ -1,0 +1,281 @@
+"""The text of lesson 10 against the stored measurement, and what its modules compute."""
+
+import re
+import shutil
+from functools import partial
+
+import nbformat
+import pytest
+import torch
+from torch import nn
+from torch._subclasses import FakeTensorMode
+
+from course_tools.study.lesson_code import read_definitions
+from course_utils.measure.memory import count_saved_bytes
+from course_utils.results import STUDIES, read_file
+from lesson_code.gradient_checkpointing.counting import count_saved, measure_peak, time_rounds
+from lesson_code.gradient_checkpointing.measurement import Measurement
+from lesson_code.gradient_checkpointing.networks import (
+    CONVOLUTIONS,
+    PRODUCTS,
+    DeepNetwork,
+    DeepTransformer,
+    compute_whole_loss,
+    cut,
+    keep,
+    run_each,
+    run_plain,
+)
+from tests.places import ROOT
+
+TOKENS, CHANNELS, VOCABULARY = 128, 128, 4096  # of the language model
+PLAIN, EACH, SEGMENTS = "nothing", "each block", "√n segments"
+
+
+@pytest.fixture(scope="module")
+def text():
+    notebook = nbformat.read(ROOT / "notebooks" / "10_gradient_checkpointing.ipynb", as_version=4)
+    return "\n".join(cell.source for cell in notebook.cells)
+
+
+def percent(text):
+    return re.sub(r"(?<=\d)%", " %", text)
+
+
+# ---- The stored measurement.
+
+
+@pytest.fixture(scope="module")
+def stored():
+    return Measurement(read_file(STUDIES / "gradient_checkpointing/study_memory.json"))
+
+
+def test_every_way_has_bytes_everywhere_and_as_many_rounds_as_the_others(stored):
+    places = {}
+    for row in stored.content["rows"]:
+        places.setdefault((row["network"], row["depth"], row["batch"]), []).append(row)
+    assert len(places) == 2 * 3 * 4
+    for (network, depth, batch), rows in places.items():
+        assert {PLAIN, EACH, SEGMENTS, "√(n a/b) segments", "selective"} <= {r["way"] for r in rows}
+        timed = depth == 24 or batch == stored.content["usual_batch"][network]
+        rounds = stored.content["rounds"] if timed else 0
+        assert {len(row["seconds"] or ()) for row in rows} == {rounds}
+
+
+@pytest.mark.parametrize("depth", [6, 12, 24])
+def test_the_saved_bytes_follow_from_shapes(stored, depth):
+    for size in (2, 4, 8, 16):
+        unit = 4 * size * TOKENS * CHANNELS
+        rest = 2 + VOCABULARY / CHANNELS  # the last norm, the loss
+        segments = stored.read("text", SEGMENTS, depth, size)["segments"]
+        theory = {
+            PLAIN: 16 * depth + rest,
+            EACH: depth + rest,
+            SEGMENTS: segments - 1 + 16 * depth / segments + rest,
+        }
+        for way, units in theory.items():
+            saved = stored.read("text", way, depth, size)["saved_bytes"]
+            assert saved == pytest.approx(units * unit, rel=0.04), (way, size)
+
+
+def test_the_first_result_is_what_the_text_says(stored, text):
+    megabytes = {way: stored.read("text", way)["saved_bytes"] / 1e6 for way in (PLAIN, EACH)}
+    segments = stored.read("text", SEGMENTS)["segments"]
+    share, by_root = stored.share("text", EACH), stored.share("text", SEGMENTS)
+    assert (
+        percent(
+            f"leaves {share:.0%} of the saved bytes, {megabytes[EACH]:.0f} MB in place of "
+            f"{megabytes[PLAIN]:.0f} MB for eight texts, and a step takes a little more "
+            "than a third longer."
+        )
+        in text
+    )
+    assert stored.content["usual_batch"]["text"] == 8
+    assert 1.3 < stored.time("text", EACH)[0] < 1.42
+    assert segments == 4
+    assert percent(f"leave {by_root:.0%}, which is more.") in text
+    loss = 4 * 8 * TOKENS * VOCABULARY / 1e6 / megabytes[EACH]
+    assert loss > 0.5
+    assert f"more than half of the {megabytes[EACH]:.0f} MB does not belong to the blocks" in text
+
+
+def test_the_time_of_a_step_is_decided(stored):
+    _, low, high = stored.time("text", EACH)
+    assert 1.15 < low < high < 1.45
+
+
+def test_what_recomputing_costs_with_and_without_a_compiler(stored, text):
+    assert "it keeps about twice as much as recomputing each block and takes about as long." in text
+    assert "with 24 blocks and 16 texts it is the faster of the two." in text
+    assert "Compiled, selective checkpointing takes no longer than the plain step" in text
+    assert "a budget of 0.2 beats uncompiled blocks in bytes and in time." in text
+    for network in ("text", "images"):
+
+        def share(way, network=network):
+            return stored.share(network, way, depth=6)
+
+        def time(way, network=network):
+            return stored.time(network, way, depth=6)
+
+        assert 1.8 < share("selective") / share(EACH) < 2.6
+        assert time("selective")[0] / time(EACH)[0] == pytest.approx(1, abs=0.1)
+        assert time("selective, compiled")[2] < 1.02
+        assert share("budget 0.2, compiled") < share(EACH)
+        assert time("budget 0.2, compiled")[2] < time(EACH)[1]
+    large = {way: stored.time("text", way, batch=16) for way in ("selective", EACH)}
+    assert large["selective"][2] < large[EACH][1]
+
+
+def test_what_another_order_of_checkpointing_and_compiling_does(stored, text):
+    outside, inside = "selective around compiled blocks", "selective, compiled"
+    shares = [stored.share("text", way, depth=6) for way in (outside, inside)]
+    said = "the step saves {:.0%} of the bytes in place of {:.0%}, as if nearly everything"
+    assert percent(said.format(*shares)) in text
+    assert stored.share("text", EACH, depth=6) == pytest.approx(shares[0], abs=0.06)
+    images = [stored.share("images", way, depth=6) for way in (outside, "selective")]
+    assert images[0] == pytest.approx(images[1], abs=0.01)
+    times = [stored.time("images", way, depth=6)[0] for way in (outside, "selective")]
+    assert times[0] == pytest.approx(times[1], rel=0.1)
+    for network in ("text", "images"):
+        low = stored.time(network, outside, depth=6)[1]
+        for way in stored.list_ways():
+            if way.endswith("compiled"):
+                assert stored.time(network, way, depth=6)[2] < low
+
+
+# ---- Ways to run blocks: the same gradients, fewer bytes.
+
+TEXTS = torch.randint(1, 4096, (2, 17), generator=torch.Generator().manual_seed(0))
+IMAGES = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+CASES = {
+    "text": (DeepTransformer, (TEXTS[:, :-1], TEXTS[:, 1:]), PRODUCTS),
+    "images": (DeepNetwork, (IMAGES, torch.tensor([0, 1])), CONVOLUTIONS),
+}
+
+
+def run_once(network, batch):
+    network.compute_loss(*batch).backward()
+    return [p.grad for p in network.parameters() if p.grad is not None]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_all_ways_have_the_plain_gradients_and_fewer_bytes(name):
+    make, batch, kept = CASES[name]
+    plain = make(run_plain, depth=4)
+    expected = run_once(plain, batch)
+    most = count_saved(partial(plain.compute_loss, *batch), plain)
+    saved = {}
+    for way, run in {"each": run_each, "two": cut(2), "selective": keep(kept)}.items():
+        network = make(run, depth=4)
+        assert all(map(torch.equal, run_once(network, batch), expected)), way
+        saved[way] = count_saved(partial(network.compute_loss, *batch), network)
+    assert saved["each"] < saved["two"] < most
+    assert saved["each"] < saved["selective"] < most
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_saved_bytes_are_those_of_the_courses_counter_and_of_fake_tensors(name):
+    make, batch, _ = CASES[name]
+    network = make(run_each, depth=2)
+    with count_saved_bytes(network) as saved:
+        network.compute_loss(*batch)
+    assert count_saved(partial(network.compute_loss, *batch), network) == saved.total
+    with FakeTensorMode(allow_non_fake_inputs=True) as fake:
+        network = make(run_each, depth=2)
+        inputs = [fake.from_tensor(x) for x in batch]
+        assert count_saved(partial(network.compute_loss, *inputs), network) == saved.total
+
+
+def test_a_frozen_network_saves_nothing():
+    network = DeepNetwork(depth=1).requires_grad_(False)
+    assert count_saved(lambda: network(IMAGES), network) == 0
+
+
+def test_the_peak_holds_what_is_saved():
+    network = DeepNetwork(run_plain, depth=4)
+    step = lambda: run_once(network, CASES["images"][1])  # noqa: E731
+    saved = count_saved(partial(network.compute_loss, *CASES["images"][1]), network)
+    assert measure_peak(step) > saved - IMAGES.nbytes - 100
+
+
+def test_every_step_is_timed_in_every_round_and_begins_one_of_them():
+    calls = []
+    steps = {name: partial(calls.append, name) for name in "abc"}
+    found = time_rounds(steps, 3, torch.device("cpu"))
+    assert {name: len(seconds) for name, seconds in found.items()} == dict.fromkeys("abc", 3)
+    assert len(calls) == 4 * 3
+    assert {calls[place] for place in (3, 6, 9)} == set("abc")
+
+
+# ---- What the notebook defines.
+
+
+@pytest.fixture(scope="module")
+def lesson():
+    return read_definitions("10_gradient_checkpointing", DEPTH=24)
+
+
+@pytest.mark.parametrize("loss", ["compute_chunked_loss", "compute_library_loss"])
+@pytest.mark.parametrize("tokens", [16, 13])
+def test_a_loss_in_chunks_is_the_loss_of_all_logits(lesson, loss, tokens):
+    generator = torch.Generator().manual_seed(0)
+    vectors = torch.randn(tokens, 8, generator=generator, requires_grad=True)
+    weight = torch.randn(40, 8, generator=generator, requires_grad=True)
+    targets = torch.randint(40, (tokens,), generator=generator)
+    found = {}
+    for compute in (compute_whole_loss, lesson[loss]):
+        value = compute(vectors, weight, targets)
+        found[compute] = value, *torch.autograd.grad(value, (vectors, weight))
+    for one, other in zip(*found.values(), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_how_much_of_the_peak_a_loss_in_chunks_leaves(lesson, text):
+    tokens = torch.randint(1, 4096, (8, 129), generator=torch.Generator().manual_seed(0))
+    batch, peaks = (tokens[:, :-1], tokens[:, 1:]), {}
+    for run in (run_plain, run_each):
+        for loss in (compute_whole_loss, lesson["compute_chunked_loss"]):
+            network = DeepTransformer(run, 24, loss)
+            peaks[run, loss] = measure_peak(lambda network=network: run_once(network, batch))
+    plain, chunked, of_each, both = peaks.values()
+    assert f"it leaves {100 * chunked / plain:.0f} % of it" in text
+    assert both / of_each == pytest.approx(0.5, abs=0.02)
+    assert "With checkpointed blocks the loss in chunks halves the peak" in text
+
+
+def test_recompute_passes_gradients_on_and_leaves_the_random_state(lesson):
+    block = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5))
+    x = torch.ones(2, 3, requires_grad=True)
+    torch.manual_seed(0)
+    block(x).sum().backward()
+    expected, drawn = x.grad, torch.rand(1)
+    x.grad = None
+    torch.manual_seed(0)
+    lesson["recompute"](block, x).sum().backward()
+    assert torch.equal(x.grad, expected)
+    assert torch.equal(torch.rand(1), drawn)
+
+
+# ---- The card.
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
+def test_the_card_runs_compiled_to_machine_code():
+    """The other tests compile without a C++ compiler."""
+    notebook = nbformat.read(ROOT / "notebooks" / "10_gradient_checkpointing.ipynb", as_version=4)
+    (card,) = [c.source for c in notebook.cells if "card-pytorch" in c.metadata.get("tags", [])]
+    names = {}
+    exec(
+        re.sub(r"^deep = (.+?\.to\(kind\)).*$", r"deep = \1; deep.compile()", card, flags=re.M),
+        names,
+    )
+    assert names["deep"]._compiled_call_impl is not None
+    assert names["layers"][0][1].num_batches_tracked == 1
+    torch._dynamo.reset()
+
+
+def test_modules_that_the_text_names_are_there(text):
+    assert "lesson_code/gradient_checkpointing" in text
+    for name in ("networks", "counting"):
+        assert (ROOT / "lesson_code" / "gradient_checkpointing" / f"{name}.py").is_file()
