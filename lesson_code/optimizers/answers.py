@@ -7,14 +7,14 @@ TRAINED = "if p.requires_grad]"
 PAIR = "[(name, p) for"
 RESULT = "    return ["
 
+CHOOSE = "best[name] = learning_rates[int(np.nanargmax(trials))]"
+MEAN = "float(np.mean(gains))"
+RETURN = "    return ours, theirs, float(np.mean(gains))"
+
 NORM = "get_total_norm([weight.grad for weight in weights])"
 CLIMB, EACH = "rho * weight.grad / norm", "rho * weight.grad / weight.grad.norm()"
 ZERO_MODEL = "        model.zero_grad()\n"
 MICRO_BATCHES = "targets in micro_batches:"
-
-ZERO = "            optimizer.zero_grad()\n"
-STEP = "        optimizer.step()\n"
-RESTORE = "            weight.data.copy_(old)\n"
 
 WRONG = {
     "measure_optimizer": plant_experiments("measure_optimizer"),
@@ -77,35 +77,33 @@ WRONG = {
         (f"weight += {CLIMB}", "pass", "This is the plain gradient: take it uphill."),
         (ZERO_MODEL, "", "not those of the mean loss"),
     ],
-    "train_sam": [
-        ("        schedule.step()\n", "        schedule.step()\n        schedule.step()\n",
-         "The schedule is stepped twice for each step of the optimizer."),
-        ("if climbs:\n", "if climbs:\n                schedule.step()\n",
-         "The schedule is stepped twice, and once before the optimizer: step it once, after it."),
-        ("optimizer.step()\n        schedule.step()", "schedule.step()\n        optimizer.step()",
-         "The schedule is stepped before the optimizer."),
-        ("        schedule.step()\n", "", "The schedule is never stepped."),
-        (RESTORE, "            pass\n",
-         "The optimizer steps from the weights uphill: put the old ones back before step."),
-        (RESTORE, "            pass\n", STEP, f"{STEP}        norm = {NORM}\n        for weight in "
-         f"weights:\n            weight.data -= {CLIMB}\n",
-         "The way back uses the second gradient: keep copies of the weights."),
-        (ZERO, f"            if climbs:\n    {ZERO}",
-         "The gradients of both passes are added: zero_grad before the second."),
-        (ZERO, f"            if not climbs:\n    {ZERO}",
-         "The gradients of the last batch are still there: zero_grad before the first pass."),
-        (ZERO, "", "Gradients are never set to zero."),
-        (CLIMB, EACH,
-         "Each weight is divided by its own norm: take the common one."),
-        (CLIMB, "rho * weight.grad", "The climb is not divided by the norm."),
-        (STEP, "", "The weights never move: step the optimizer, after the old weights are back."),
-        (ZERO, f"            if climbs:\n    {ZERO}", ".backward()\n",
-         ".backward()\n            schedule.step()\n", CLIMB, EACH, RESTORE, "            pass\n",
-         f"{STEP}        schedule.step()\n", f"{STEP}        for weight in weights:\n"
-         f"            weight.data -= {EACH}\n", "The schedule is stepped 10 times, not 5"),
-        (RESTORE, "            old -= weight.data\n", STEP, f"{STEP}        for weight, back in "
-         "zip(weights, before, strict=True):\n            weight.data += back\n",
-         "not those of SAM's steps"),
+    "compare_tuned": [
+        (CHOOSE, f'{CHOOSE} if name == "rival" else 0.001',
+         "The baseline keeps 0.001: give it the same trials as the rival."),
+        (CHOOSE, f'{CHOOSE} if name == "baseline" else 0.001',
+         "The rival keeps 0.001: give it the same trials as the baseline."),
+        ("100 + number", "seeds[number % len(seeds)]",
+         "The trials run at the seeds that are reported: trial i has seed 100 + i."),
+        ("100 + number", "100", "All trials have seed 100: trial i has seed 100 + i."),
+        ("100 + number", "101 + number", "The first trial has seed 101: count from 0."),
+        ("np.nanargmax", "np.argmax", "A diverged trial wins: leave out what is nan."),
+        ("np.nanargmax", "np.nanargmin", "The worst trial is chosen: take the best one."),
+        ("    best = {}", "    best, top = {}, {}", "        best[name] =",
+         "        top[name] = np.nanmax(trials)\n        best[name] =", MEAN,
+         'top["rival"] - top["baseline"]',
+         "The gain is that of the best trials: train both again at the reported seeds."),
+        ("    best = {}", "    best, top = {}, {}", "        best[name] =",
+         "        top[name] = np.nanmax(trials)\n        best[name] =",
+         'train("rival", theirs, seed) -', 'top["rival"] -',
+         "The rival's accuracy is that of its best trial: train it again at the reported seeds."),
+        ('train("baseline", ours, seed)', 'train("baseline", theirs, seed)',
+         "The baseline trains at the rival's learning rate: give it its own."),
+        ('theirs, seed)', 'theirs, seed + 1)',
+         "Rival and baseline train at other seeds: pair them by seed."),
+        (MEAN, "-float(np.mean(gains))", "The sign is wrong: the rival minus the baseline."),
+        (MEAN, "float(np.sum(gains))", "This is the sum over the seeds: take the mean."),
+        (RETURN, f"    return {MEAN}", "Return three numbers"),
+        (MEAN, f"0.5 * {MEAN}", "subtract seed by seed at the reported seeds"),
     ],
 }  # fmt: skip
 
@@ -148,10 +146,20 @@ def set_sam_gradient(model, micro_batches, rho):
         weight.grad = uphill[name].grad
 """,
     ],
-    "train_sam": [
-        (NORM, "sum(weight.grad.square().sum() for weight in weights).sqrt()",
-         "optimizer.zero_grad()", "model.zero_grad(set_to_none=False)"),
-        (NORM, "parameters_to_vector(weight.grad for weight in weights).norm()",
-         "weight.data.copy_(old)", "weight.data -= weight.data - old"),
+    "compare_tuned": [
+        ("np.nanargmax(trials)", "np.argmax(np.nan_to_num(trials, nan=-1.0))"),
+        """\
+def compare_tuned(train, learning_rates, seeds):
+    def tune(name):
+        tried = {lr: train(name, lr, 100 + i) for i, lr in enumerate(learning_rates)}
+        return max(tried, key=lambda lr: -1 if math.isnan(tried[lr]) else tried[lr])
+
+    ours, theirs = tune("baseline"), tune("rival")
+    means = [
+        np.mean([train(name, lr, seed) for seed in seeds])
+        for name, lr in (("baseline", ours), ("rival", theirs))
+    ]
+    return [ours, theirs, means[1] - means[0]]
+""",
     ],
 }  # fmt: skip

@@ -1,13 +1,11 @@
 """Checks of the exercises of lesson 16."""
 
-import warnings
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import nn
-from torch.optim import SGD, AdamW
-from torch.optim.lr_scheduler import LambdaLR
 
 from course_utils.checking.checking import checks_exercise, require
 from course_utils.checking.experiment import judge_experiment, run_experiment
@@ -15,10 +13,10 @@ from course_utils.checking.oracles import flatten_parameters
 from course_utils.checking.outputs import Output
 
 __all__ = [
+    "check_compare_tuned",
     "check_measure_optimizer",
     "check_set_sam_gradient",
     "check_split_decay",
-    "check_train_sam",
 ]
 
 
@@ -121,32 +119,33 @@ def check_set_sam_gradient(answer: Callable) -> Iterator[Output]:
 # ---- ★★★ Finding the bugs.
 
 
+BEST = {"baseline": -2.2, "rival": -1.6}  # where each is best, in decades
+DIVERGED_ABOVE = {"baseline": 0.05, "rival": 0.2}
+CASES = (
+    ((0.0005, 0.002, 0.008, 0.03), (0, 1, 2)),
+    ((0.4, 0.03, 0.001, 0.01, 0.004), (5, 7, 9)),
+)
+
+
+def _train(name: str, lr: float, seed: int) -> float:
+    """Accuracy in percent: a parabola over the decades, and luck that the seed decides."""
+    if lr > DIVERGED_ABOVE[name] and seed % 2 == 0:  # and the trial number 0 has seed 100
+        return math.nan
+    luck = 2.5 * math.sin(12.9898 * seed + 78.233 * BEST[name] + 1000 * lr)
+    return 50 + (name == "rival") - 6 * (math.log10(lr) - BEST[name]) ** 2 + luck
+
+
 @checks_exercise()
-def check_train_sam(answer: Callable) -> Iterator[Output]:
-    """``answer(model, optimizer, schedule, batches, rho)``, in place."""
-    for momentum, rho in ((0.0, 0.5), (0.9, 0.5), (0.9, 0.0), (None, 0.5)):
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
-        count = 5 if rho else 7
-        batches = [(2 * torch.randn(8, 6), torch.randint(3, (8,))) for _ in range(count)]
-        for parameter in model.parameters():
-            parameter.grad = torch.randn_like(parameter)  # from before
-        groups = [{"params": [*part.parameters()]} for part in (model[0], model[2])]
-        optimizer = (
-            AdamW(groups, lr=0.03)
-            if momentum is None
-            else SGD(groups, lr=0.3, momentum=momentum, weight_decay=0.1)
+def check_compare_tuned(answer: Callable) -> Iterator[Output]:
+    """``answer(train, learning_rates, seeds) -> (baseline's best, rival's best, mean gain)``."""
+    for learning_rates, seeds in CASES:
+        found = answer(_train, list(learning_rates), list(seeds))
+        require(
+            isinstance(found, tuple | list) and len(found) == 3,
+            "Return three numbers: both best learning rates and the mean gain.",
         )
-        with warnings.catch_warnings(action="ignore", category=UserWarning):
-            schedule = LambdaLR(optimizer, lambda step: 1 / (1 + step))
-            answer(model, optimizer, schedule, batches, rho)
-        steps = schedule.last_epoch
         yield Output(
-            torch.cat([flatten_parameters(model), torch.tensor([float(steps)])]),
-            "The weights are not those of SAM's steps: the gradient from uphill, the step from "
-            "the old weights."
-            if steps == count
-            else f"The schedule is stepped {steps} times, not {count}: once for each step of the "
-            "optimizer.",
-            tolerance=1e-4,
+            [float(number) for number in found],
+            "The best learning rates or the gain are others: tune both alike at seeds of their "
+            "own, then subtract seed by seed at the reported seeds.",
         )

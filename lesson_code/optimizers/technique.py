@@ -33,7 +33,7 @@ EXCLUDES = ("gradient_accumulation",)  # Lightning's closure holds the last micr
 
 
 def invariant(record):
-    """Each step's gradient is taken a distance of RHO uphill, and steps from the old weights."""
+    """Each step's gradient is taken a distance of RHO away, and steps from the old weights."""
     assert len(record.passes) == 2 * record.steps
     before = record.passes[0]
     for step in range(record.steps):
@@ -51,37 +51,37 @@ def list_weights(optimizer):
     return [p for p in optimizer.param_groups[0]["params"] if p.grad is not None]
 
 
-class StepsFromUphill(SAM):
+class StepsFromPerturbed(SAM):
     """The optimizer steps before the old weights come back."""
 
     def step(self, closure):
         loss = closure()
-        with LESSON["uphill"](list_weights(self), self.rho):
+        with LESSON["perturbed"](list_weights(self), self.rho):
             closure()
             self.base.step()
         return loss
 
 
-class StaysUphill(SAM):
+class StaysPerturbed(SAM):
     """The old weights do not come back."""
 
     def step(self, closure):
         loss = closure()
-        climb = LESSON["uphill"](list_weights(self), self.rho)
-        climb.__enter__()
+        ascent = LESSON["perturbed"](list_weights(self), self.rho)
+        ascent.__enter__()
         closure()
         self.base.step()
         return loss
 
 
-class ClimbsApart(SAM):
-    """Each tensor climbs along its own gradient."""
+class PerturbsApart(SAM):
+    """Each tensor is perturbed along its own gradient."""
 
     def step(self, closure):
         loss = closure()
-        with ExitStack() as climbs:
+        with ExitStack() as ascents:
             for weight in list_weights(self):
-                climbs.enter_context(LESSON["uphill"]([weight], self.rho))
+                ascents.enter_context(LESSON["perturbed"]([weight], self.rho))
             closure()
         self.base.step()
         return loss
@@ -91,9 +91,9 @@ FAULTS = [
     ("make_optimizer", partial(SGD, lr=PEAK_LR)),
     ("make_optimizer", partial(SAM, **OPTIONS | {"rho": 0.0})),
     ("make_optimizer", partial(SAM, **OPTIONS | {"rho": -RHO})),
-    ("make_optimizer", partial(StepsFromUphill, **OPTIONS)),
-    ("make_optimizer", partial(StaysUphill, **OPTIONS)),
-    ("make_optimizer", partial(ClimbsApart, **OPTIONS)),
+    ("make_optimizer", partial(StepsFromPerturbed, **OPTIONS)),
+    ("make_optimizer", partial(StaysPerturbed, **OPTIONS)),
+    ("make_optimizer", partial(PerturbsApart, **OPTIONS)),
 ]
 
 

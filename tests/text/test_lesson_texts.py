@@ -47,62 +47,6 @@ def run_cells(number, *names):
     return known
 
 
-@pytest.fixture(scope="module")
-def lesson_16():
-    names = ("stored", "trials-figure", "fresh", "fresh-figure", "fresh-verdicts", "verdict-lines")
-    return run_cells("16", *names)
-
-
-def test_lesson_16_calls_gains_what_survives_a_correction_for_all_comparisons(lesson_16):
-    gained = [
-        (epochs, name)
-        for epochs, name in lesson_16["survive"]
-        if lesson_16["differences"][epochs][name][1].mean > 0
-    ]
-    assert len(lesson_16["compared"]) == 18
-    assert gained == [(4, "schedule-free"), (10, "schedule-free"), (10, "AdamW, centralized")]
-    helps = read_cells("16")["verdict-card"].split("\n")[0]
-    praised, _, doubted = helps.partition("The gains of")
-    assert "schedule-free AdamW gained in both trainings" in praised
-    assert "centralized gradients in the longer one" in praised
-    assert "Muon and Adafactor do not survive" in doubted
-
-
-@pytest.mark.parametrize(
-    ("p_values", "adjusted"),
-    [
-        ([0.01], [0.01]),
-        ([0.01, 0.04], [0.02, 0.04]),
-        ([0.04, 0.01], [0.04, 0.02]),
-        ([0.02, 0.02, 0.9], [0.06, 0.06, 0.9]),
-        ([0.03, 0.04], [0.06, 0.06]),  # never below one before it
-        ([0.6, 0.7], [1.0, 1.0]),
-    ],
-)
-def test_holms_correction(lesson_16, p_values, adjusted):
-    assert lesson_16["adjust_holm"](p_values) == pytest.approx(adjusted)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_at_the_edges_of_fiellers_interval_a_paired_test_just_decides(lesson_16, seed):
-    rng = np.random.default_rng(seed)
-    below = 5 + rng.standard_normal(6)
-    above = 2 + 0.5 * below + rng.standard_normal(6)
-    low, high = lesson_16["find_ratio_interval"](above, below)
-    assert low < above.mean() / below.mean() < high
-    for ratio in (low, high):  # mean(above - ratio * below) differs from 0 with p = 0.05 exactly
-        assert stats.ttest_1samp(above - ratio * below, 0).pvalue == pytest.approx(0.05)
-
-
-def test_a_ratio_has_no_interval_if_what_divides_may_be_zero(lesson_16):
-    find = lesson_16["find_ratio_interval"]
-    assert find(np.array([1.0, 2.0, 3.0]), np.array([-1.0, 0.5, 1.0])) is None
-
-
-def test_lesson_16_gives_the_interval_in_which_lead_and_gain_share_their_noise(lesson_16):
-    assert (lesson_16["low"], lesson_16["high"]) == pytest.approx((-0.13, 1.23), abs=0.01)
-
-
 def test_in_lesson_12_a_step_without_which_something_is_gained_is_no_needed_step():
     found = run_cells("12", "read-parts", "parts-table", "count")
     assert found["group_of"]["half the epochs"] == "a trade-off"

@@ -97,11 +97,11 @@ def test_a_conclusive_result_is_not_left_out_for_an_inconclusive_one():
 
 def test_the_optimizers_of_the_readme_are_judged_at_seeds_that_no_trial_has_seen():
     headline = find_lesson("16").headline[0]
-    stored = read_file(STUDIES / "optimizers/study.json")["rows"]
+    stored = read_file(STUDIES / "optimizers/study_trials.json")["rows"]
     seeds = {
         kind: {row["seed"] for row in stored if row["kind"] == kind} for kind in ("trial", "fresh")
     }
-    assert headline["study"] == "optimizers/study"
+    assert headline["study"] == "optimizers/study_trials"
     assert headline["arm"]["kind"] == headline["baseline"]["kind"] == "fresh"
     assert not seeds["trial"] & seeds["fresh"]
 
