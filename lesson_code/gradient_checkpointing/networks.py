@@ -59,7 +59,7 @@ def run_plain(blocks: Blocks, x: Tensor) -> Tensor:
 def run_each(blocks: Blocks, x: Tensor, use_reentrant: bool = False, **options: object) -> Tensor:
     """Each block is recomputed in the backward pass; ``options`` of PyTorch's `checkpoint`."""
     for block in blocks:
-        x = checkpoint(block, x, use_reentrant=use_reentrant, **options)
+        x = checkpoint(block, x, use_reentrant=use_reentrant, **options)  # type: ignore[call-overload]
     return x
 
 
@@ -120,7 +120,7 @@ class DeepNetwork(nn.Module):
         self.head = nn.Linear(width, num_classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.head(self.run(self.blocks, self.stem(images)).mean(dim=(2, 3)))
+        return self.head(self.run(self.blocks, self.stem(images)).mean(dim=(2, 3)))  # type: ignore[arg-type]
 
     def compute_loss(self, images: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(self(images), targets)

@@ -75,7 +75,7 @@ def check_report_formats(answer: Callable) -> None:
     for regime in ("definitions", "photographs, low learning rate"):
         mean = study.difference(regime, "pure bf16", "fp32").mean
         place = f"{'inside' if gap.low <= mean <= gap.high else 'outside'} your interval"
-        lr = study.best[regime]["fp32"].removeprefix("lr ")
+        lr = study.best[regime]["fp32"].removeprefix("lr ")  # type: ignore[index]
         print(f"study, {regime.partition(',')[0]}, learning rate {lr}: {100 * mean:+.1f}, {place}")
 
 
