@@ -341,7 +341,7 @@ def test_rho_and_decay(rows, text):
         ).mean()
         for d, norms in {(row["weight_decay"], row["decay_norms"]) for row in swept}
     ]
-    assert "Decays from 0 to 10 change AdamW's mean accuracy by less than one point" in text
+    assert "Decays from 0 to 10 change AdamW's accuracy by less than one point" in text
     assert max(means) - min(means) < 1
     assert "the learning rates add up to about 0.2" in text
     assert find_best(rows, "AdamW", LONG)["lr"] * 150 / 2 == pytest.approx(0.2, abs=0.02)

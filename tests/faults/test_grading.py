@@ -469,7 +469,7 @@ def test_a_course_that_nobody_has_begun_is_checked_in_a_few_lines(course, untouc
     assert "not begun yet: 00_start_here, 01_baseline, " in printed
     assert len(printed.splitlines()) < 10
     _, printed, _ = course("check", "05")
-    assert "– not written yet: measure_mixing, mix_each, cut_mix" in printed
+    assert "– not written yet: mixing_experiment, mix_each, cut_mix" in printed
 
 
 def test_a_course_that_cannot_be_written_is_checked_all_the_same(course, untouched):
@@ -477,7 +477,7 @@ def test_a_course_that_cannot_be_written_is_checked_all_the_same(course, untouch
     status, printed, _ = course("check", "05")
     assert status == 1
     assert "results are shown, and not kept" in printed.splitlines()[0]
-    assert "– not written yet: measure_mixing" in printed
+    assert "– not written yet: mixing_experiment" in printed
 
 
 @pytest.mark.parametrize("blocked", ["x", "x/y", "x/g_feedback"])
