@@ -15,19 +15,19 @@ __all__ = ["compare_planted", "describe_place", "judge_report"]
 # mean difference and spread of changed minus baseline, in points, for each verdict
 PLANTED = ((6.0, 1.0), (-6.0, 1.0), (0.0, 0.1), (1.0, 4.0))
 REASONS = {  # why an interval has this verdict
-    "helps": "{changed} helps where the whole interval lies above 0",
-    "hurts": "{changed} hurts where the whole interval lies below 0",
+    "helps": "helps needs the whole interval above 0",
+    "hurts": "hurts needs the whole interval below 0",
     "equivalent": "an interval within ±1 point is equivalent",
     "inconclusive": "equivalent needs the whole interval within ±1 point, and this one contains 0",
 }
 Description = tuple[str, Mapping[str, Any]]  # of a training: its kind, and its other options
 
 
-def _require_verdict(told: Any, found: PairedDifference, changed: str) -> None:
+def _require_verdict(told: Any, found: PairedDifference) -> None:
     require(told in REASONS, f"The verdict is one of {', '.join(REASONS)}.")
     verdict, interval = found.verdict(), f"{found.format_interval(100)} points"
-    reason = REASONS[verdict].format(changed=changed)
-    require(told == verdict, f"The interval {interval} is {verdict}, not {told}: {reason}.")
+    why = f"The interval {interval} is {verdict}, not {told}: {REASONS[verdict]}."
+    require(told == verdict, why)
 
 
 def judge_report(found: Any, baseline: str, changed: str) -> PairedDifference:
@@ -58,7 +58,7 @@ def judge_report(found: Any, baseline: str, changed: str) -> PairedDifference:
     same = np.array_equal(first, second)
     require(not same, "Both variants have the same accuracies, seed by seed.")
     gap = paired_difference(first, second)
-    _require_verdict(found[2], gap, changed)
+    _require_verdict(found[2], gap)
     interval = f"{100 * gap.mean:+.1f}, {gap.format_interval(100)} points"
     print(f"{changed} minus {baseline}, {gap.n} seeds: {interval}")
     return gap
@@ -141,7 +141,7 @@ def compare_planted(
             f"{right.format_interval(100)} points.",
             fault_tolerance=1e-4,
         )
-        _require_verdict(found["verdict"], right, changed)
+        _require_verdict(found["verdict"], right)
 
 
 def _require_pairs(baseline: list[_Trained], changed: list[_Trained]) -> None:

@@ -1,5 +1,7 @@
 """Planted answers of lesson 02: `course_tools.publish.planted` says how to read them."""
 
+from course_tools.publish.planted_experiments import plant_reports
+
 VERDICT = "paired_difference(full, last).verdict()"
 FREEZE = "timm.utils.freeze(model, names)"
 EACH = "for child in map(model.get_submodule, names):\n        "
@@ -24,16 +26,8 @@ IN_TRAIN_MODE = (
 WRONG = {
     "report_variants": [
         (VERDICT, '"helps"', "is inconclusive, not helps"),
-        (VERDICT, '"no difference"', "The verdict is one of helps"),
+        *plant_reports("full", "last"),
         (VERDICT, "paired_difference(last, full).verdict(margin=1)", "not equivalent"),
-        ("return full, last", "return last[:2], full[:2]", "With 2 paired seeds"),
-        ("return full, last", "return full, last[1:]", "train both at the same seeds"),
-        ("return full, last", "return full, full", "the same accuracies, seed by seed"),
-        ("return full, last", "return full, [100 * x for x in last]", "not percent"),
-        ("return full, last", "return full, [last]", "one accuracy per seed"),
-        ("return full, last", "return full, ['good'] * 3", "have to be numbers"),
-        ("return full, last", "return full, [float('nan')] * 3", "not a finite number"),
-        (f"return full, last, {VERDICT}", "pass", "Return three things"),
     ],
     "freeze_all_but": [
         (FREEZE, f"{OWN}.eval()", "moved in training: BatchNorm's statistics have no gradient"),

@@ -5,7 +5,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -13,10 +12,9 @@ from torch.optim import SGD
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from course_utils.checking.checking import checks_exercise, require
-from course_utils.checking.experiment import read_accuracies
 from course_utils.checking.oracles import Batches
 from course_utils.checking.outputs import Output
-from course_utils.measure.paired import paired_difference
+from course_utils.checking.reports import describe_place, judge_report
 from course_utils.study_results import read_study
 
 __all__ = [
@@ -28,43 +26,16 @@ __all__ = [
 
 NUM_CLASSES = 3
 LR = 0.03  # of a new head
-MIN_SEEDS = 3  # of an experiment
-REASONS = {  # why an interval has this verdict
-    "helps": "the last stage helps where the whole interval lies above 0",
-    "hurts": "the last stage hurts where the whole interval lies below 0",
-    "equivalent": "the whole interval lies within ±1 point",
-    "inconclusive": "it contains 0, and reaches beyond ±1 point",
-}
 
 
 @checks_exercise()
 def check_report_variants(answer: Callable) -> None:
     """``answer() -> (full, last, verdict)``: what the student measured, beside the study."""
-    found = answer()
-    require(
-        isinstance(found, tuple | list) and len(found) == 3,
-        "Return three things: the accuracies of full fine-tuning, those of the last stage, and "
-        "the verdict.",
-    )
-    full, last = (read_accuracies(values) for values in found[:2])
-    require(
-        len(full) == len(last),
-        f"There are {len(full)} and {len(last)} accuracies: train both at the same seeds.",
-    )
-    why = f"With {len(full)} paired seeds the interval says little: take {MIN_SEEDS} or more."
-    require(len(full) >= MIN_SEEDS, why)
-    require(not np.array_equal(full, last), "Both variants have the same accuracies, seed by seed.")
-    gap = paired_difference(full, last)
-    interval, verdict = f"{gap.format_interval(100)} points", gap.verdict()
-    require(found[2] in REASONS, f"The verdict is one of {', '.join(REASONS)}.")
-    why = f"The interval {interval} is {verdict}, not {found[2]}: {REASONS[verdict]}."
-    require(found[2] == verdict, why)
-    print(f"last stage minus full fine-tuning, {gap.n} seeds: {100 * gap.mean:+.1f}, {interval}")
+    gap = judge_report(answer(), "full fine-tuning", "the last stage")
     study = read_study("freezing")
     for labels in (125, 500):
         mean = study.difference(f"photographs, {labels}", "last stage", "full fine-tuning").mean
-        place = "inside" if gap.low <= mean <= gap.high else "outside"
-        print(f"study, {labels} photographs: {100 * mean:+.1f} points, {place} your interval")
+        print(f"study, {labels} photographs: {100 * mean:+.1f} points, {describe_place(mean, gap)}")
 
 
 def _draw_batches(count: int) -> Batches:

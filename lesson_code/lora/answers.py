@@ -1,30 +1,8 @@
 """Planted answers of lesson 03: `course_tools.publish.planted` says how to read them."""
 
-SEEDS = "range(4)"
-TRAIN = "by_lora = train(options, seeds)"
-RETURN = 'return answer | {"low": 100 * gap.low, "high": 100 * gap.high}'
-SCIPY = "from scipy import stats\n    "
-UNPAIRED = "stats.ttest_ind(by_lora, by_full, equal_var=False).confidence_interval(0.95)"
-BY_HAND = (SCIPY + "half = {} * (gap.high - gap.low) / 2\n    return answer | "
-           '{{"low": 100 * (gap.mean - half), "high": 100 * (gap.mean + half)}}')  # fmt: skip
-T = "stats.t.ppf(0.975, gap.n - 1)"
-INTERVALS = [
-    ("difference(by_full, by_lora)", "difference(by_lora, by_full)",
-     "The interval has the wrong sign: it is of LoRA minus full fine-tuning."),
-    (RETURN, f"{SCIPY}gap = {UNPAIRED}\n    {RETURN}",
-     "The interval is unpaired: take the differences seed by seed first."),
-    (RETURN, BY_HAND.format(f"1.96 / {T}"),
-     "The interval uses 1.96; with so few seeds take the t distribution, or paired_difference."),
-    (RETURN, BY_HAND.format("math.sqrt(1 - 1 / gap.n)"),
-     "The interval takes the standard deviation with ddof=0: few seeds need ddof=1."),
-    (RETURN, BY_HAND.format("math.sqrt(gap.n)"),
-     "The interval is not divided by √n: it is about the mean difference, not about one seed."),
-    (RETURN, BY_HAND.format(f"1 / {T}"),
-     "The interval is one standard error wide: a 95 % interval is wider."),
-    (RETURN, RETURN.replace("100 * ", ""),
-     "The interval is in units of 1, not in points: multiply by 100."),
-]  # fmt: skip
+from course_tools.publish.planted_experiments import RETURN, SEEDS, plant_comparisons
 
+TRAIN = "by_lora = train(options, seeds)"
 SCALE = "alpha / len(A)"
 FORWARD = "x @ weight.T + alpha / len(A) * (x @ A.T @ B.T)"
 
@@ -36,28 +14,15 @@ FORGET = "        self.scale = 0.0"
 CONTROL_FREEZES = '    model = freeze_before(model, "fc")\n'
 ADAPT = 'get_peft_model(model, LoraConfig(**settings, modules_to_save=["fc"]))'
 
-INTERVALS_OF_SEEDS = [(SEEDS, f"range({n})", *fault) for n in (3, 4, 5) for fault in INTERVALS]
 
 WRONG = {
     "lora_experiment": [
-        *INTERVALS_OF_SEEDS,
-        ("gap.verdict()", '"equivalent" if gap.low < 0 < gap.high else gap.verdict()',
-         "equivalent needs the whole interval within ±1 point"),
-        ("gap.verdict()", "gap.verdict(margin=0)", "an interval within ±1 point is equivalent"),
-        ("gap.verdict()", "gap.verdict(False)", "LoRA helps where its interval lies above 0"),
-        ("gap.verdict()", '"helps"', "LoRA hurts where its interval lies below 0"),
-        ("100 * gap.low", "-0.5", "not the 95 % interval of the accuracies"),
-        ('"full": by_full', '"full": [0.6, 0.61, 0.62, 0.6]', "full does not hold the accuracies"),
-        ('"lora": by_lora', '"lora": 100 * by_lora', "lora does not hold the accuracies"),
+        *plant_comparisons("by_full", "by_lora", "LoRA minus full fine-tuning"),
         (TRAIN, "by_lora = train(options, (3, 4, 5, 6))", "pair them"),
-        (SEEDS, "(0, 0, 1)", "A seed is there twice"),
-        (SEEDS, "(0, 1)", "three seeds or more"),
         (f"return {ADAPT}", "return model", "No training has LoRA"),
         ('"r": 8', '"r": 300', "more than half of the parameters"),
         ('{"pretrained": True}', '{"model_transform": lambda m: freeze_before(m, "fc")}',
          "No training changes all parameters"),
-        (RETURN, "return by_full, by_lora", "Return a dictionary"),
-        (RETURN, "return answer", "lacks high, low"),
         ("train(options, seeds)\n    options", "np.array([0.6, 0.7])\n    options",
          TRAIN, "by_lora = by_full", "Nothing was trained"),
     ],

@@ -2,102 +2,48 @@
 
 import copy
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from course_utils.checking.checking import checks_exercise, require
 from course_utils.checking.outputs import Output, is_near
-from course_utils.measure.paired import paired_difference
+from course_utils.checking.reports import compare_planted
 from course_utils.models.create import create_model
 
 __all__ = ["check_adapter", "check_lora_experiment", "check_lora_forward", "check_make_control"]
 
-# mean difference and spread of LoRA minus full fine-tuning, in points, for each verdict
-PLANTED = ((6.0, 1.0), (-6.0, 1.0), (0.0, 0.1), (1.0, 4.0))
 ROUNDING = 1e-4
-REASONS = {
-    "helps": "LoRA helps where its interval lies above 0",
-    "hurts": "LoRA hurts where its interval lies below 0",
-    "equivalent": "an interval within ±1 point is equivalent",
-    "inconclusive": "equivalent needs the whole interval within ±1 point, and this one contains 0",
-}
 # networks with the layers that get adapters, as a pattern of their full names
 CONTROLS = (("text_small", r"layer\d\.(q|v)"), ("convnet_small", r"layer[34]\.0\.conv\d?"))
 
 
-class _PlantedTrainings:
-    """In place of trainings, ``train(options, seeds)``: accuracies that are known."""
-
-    def __init__(self, mean: float, spread: float) -> None:
-        self.mean, self.spread = mean, spread
-        self.calls: list[tuple[str, tuple, np.ndarray]] = []  # what is trained, seeds, accuracies
-
-    def __call__(self, options: Mapping, seeds: Sequence[int]) -> np.ndarray:
-        model = create_model("text_small", num_classes=7)
-        whole = sum(p.numel() for p in model.parameters())
-        model = (options.get("model_transform") or nn.Identity())(model)
-        trained = {name: p.numel() for name, p in model.named_parameters() if p.requires_grad}
-        count = sum(trained.values())
-        points = np.random.default_rng(17).normal(60, 5, len(seeds))
-        kind = "full" if count == whole else "part"
-        if any(".lora_" in name for name in trained):
-            kind = "lora" if count <= 0.5 * whole else "much"
-            points += self.mean + self.spread * (-1.0) ** np.arange(len(seeds))
-        self.calls.append((kind, tuple(seeds), points / 100))
-        return points / 100
+def _describe_training(options: Mapping) -> tuple[str, dict]:
+    """What is trained of the text network: all of it, LoRA's adapters, too many, or a part."""
+    model = create_model("text_small", num_classes=7)
+    whole = sum(p.numel() for p in model.parameters())
+    model = (options.get("model_transform") or nn.Identity())(model)
+    trained = {name: p.numel() for name, p in model.named_parameters() if p.requires_grad}
+    count = sum(trained.values())
+    if any(".lora_" in name for name in trained):
+        return ("lora" if count <= 0.5 * whole else "much"), {}
+    return ("full" if count == whole else "part"), {}
 
 
-@checks_exercise()
-def check_lora_experiment(answer: Callable) -> Iterator[Output]:
-    """``answer(train) -> dict``: paired accuracies, their interval in points, the verdict."""
-    for mean, spread in PLANTED:
-        train = _PlantedTrainings(mean, spread)
-        found = answer(train)
-        require(isinstance(found, dict), "Return a dictionary: is there a return?")
-        missing = sorted({"full", "lora", "low", "high", "verdict"} - found.keys())
-        require(not missing, f"The dictionary lacks {', '.join(missing)}.")
-        _check_trainings(train, found)
-        right = paired_difference(found["full"], found["lora"])
-        interval, verdict = f"{right.format_interval(100)} points", right.verdict()
-        half = 50 * (right.high - right.low)
-        yield Output(
-            # from -1 to 1, whatever the accuracies are
-            [(found[edge] - 100 * right.mean) / half for edge in ("low", "high")],
-            "low and high are not the 95 % interval of the accuracies that you return: that is "
-            f"{interval}.",
-            fault_tolerance=1e-4,
-        )
-        told, reason = found["verdict"], REASONS[verdict]
-        require(told == verdict, f"The interval {interval} is {verdict}, not {told}: {reason}.")
-
-
-def _check_trainings(train: _PlantedTrainings, found: Mapping) -> None:
-    """Both variants were trained, over the same seeds, and ``found`` has their accuracies."""
-    kinds = {kind for kind, _, _ in train.calls}
-    require(kinds, "Nothing was trained: call train(options, seeds) for both variants.")
+def _require_kinds(kinds: set[str]) -> None:
     whole = "full" in kinds
     require(whole, "No training changes all parameters: full fine-tuning has no model_transform.")
     has_lora = kinds & {"lora", "much"}
     require(has_lora, "No training has LoRA's adapters: give train a model_transform.")
     require("lora" in kinds, "The LoRA variant trains more than half of the parameters.")
-    full, lora = (_find_seeds(train, name, found[name]) for name in ("full", "lora"))
-    both = [seeds for seeds in full if seeds in lora]
-    require(both, f"full has the seeds {full[0]}, lora {lora[0]}: pair them.")
-    once = len(set(both[0])) == len(both[0])
-    require(once, "A seed is there twice: its accuracy counts twice.")
-    require(len(both[0]) >= 3, "An interval needs three seeds or more.")
 
 
-def _find_seeds(train: _PlantedTrainings, name: str, values: object) -> list[tuple]:
-    """The seeds of the trainings that gave these accuracies."""
-    trainings = [(seeds, right) for kind, seeds, right in train.calls if kind == name]
-    same = [seeds for seeds, right in trainings if is_near(values, right, 1e-9)]
-    require(same, f"{name} does not hold the accuracies of its training, one per seed in [0, 1].")
-    return same
+@checks_exercise()
+def check_lora_experiment(answer: Callable) -> Iterator[Output]:
+    """``answer(train) -> dict``: paired accuracies, their interval in points, the verdict."""
+    yield from compare_planted(answer, _describe_training, ("full", "lora"), _require_kinds)
 
 
 @checks_exercise()

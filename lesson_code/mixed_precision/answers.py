@@ -1,5 +1,7 @@
 """Planted answers of lesson 07: `course_tools.publish.planted` says how to read them."""
 
+from course_tools.publish.planted_experiments import plant_reports
+
 VERDICT = "paired_difference(fp32, pure).verdict()"
 
 SPACING = "info.eps * 2.0 ** (exponent - 1)"
@@ -30,16 +32,8 @@ BF16_LOSS = ("The loss has only the digits of bf16: take cross_entropy inside au
 WRONG = {
     "report_formats": [
         (VERDICT, '"helps"', "is hurts, not helps"),
-        (VERDICT, '"no difference"', "The verdict is one of helps"),
+        *plant_reports("fp32", "pure"),
         (VERDICT, "paired_difference(pure, fp32).verdict(margin=1)", "not equivalent"),
-        ("return fp32, pure", "return pure[:2], fp32[:2]", "With 2 paired seeds"),
-        ("return fp32, pure", "return fp32, pure[1:]", "train both at the same seeds"),
-        ("return fp32, pure", "return fp32, fp32", "the same accuracies, seed by seed"),
-        ("return fp32, pure", "return fp32, [100 * x for x in pure]", "not percent"),
-        ("return fp32, pure", "return fp32, [pure]", "one accuracy per seed"),
-        ("return fp32, pure", "return fp32, ['good'] * 3", "have to be numbers"),
-        ("return fp32, pure", "return fp32, [float('nan')] * 3", "not a finite number"),
-        (f"return fp32, pure, {VERDICT}", "pass", "Return three things"),
     ],
     "find_spacing": [
         (f"math.frexp({NORMAL})", f"0, math.ceil(math.log2({NORMAL})) + 1",

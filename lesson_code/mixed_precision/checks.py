@@ -5,17 +5,15 @@ import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import SGD
 from torch.optim.lr_scheduler import LambdaLR
 
 from course_utils.checking.checking import checks_exercise, require
-from course_utils.checking.experiment import read_accuracies
 from course_utils.checking.oracles import Batches, flatten_parameters
 from course_utils.checking.outputs import Output
-from course_utils.measure.paired import paired_difference
+from course_utils.checking.reports import describe_place, judge_report
 from course_utils.study_results import read_study
 
 __all__ = [
@@ -24,14 +22,6 @@ __all__ = [
     "check_train_mixed",
     "check_train_scaled",
 ]
-
-MIN_SEEDS = 3  # of an experiment
-REASONS = {  # why an interval has this verdict
-    "helps": "pure bf16 helps where the whole interval lies above 0",
-    "hurts": "pure bf16 hurts where the whole interval lies below 0",
-    "equivalent": "the whole interval lies within ±1 point",
-    "inconclusive": "it contains 0, and reaches beyond ±1 point",
-}
 
 FORMATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 INTEGERS = {16: torch.int16, 32: torch.int32, 64: torch.int64}  # by their number of bits
@@ -52,31 +42,13 @@ GRAD_BEFORE = 8.0  # each number in .grad before the call
 @checks_exercise()
 def check_report_formats(answer: Callable) -> None:
     """``answer() -> (fp32, pure, verdict)``: what the student measured, beside the study."""
-    found = answer()
-    require(
-        isinstance(found, tuple | list) and len(found) == 3,
-        "Return three things: the accuracies of fp32, those of pure bf16, and the verdict.",
-    )
-    fp32, pure = (read_accuracies(values) for values in found[:2])
-    require(
-        len(fp32) == len(pure),
-        f"There are {len(fp32)} and {len(pure)} accuracies: train both at the same seeds.",
-    )
-    why = f"With {len(fp32)} paired seeds the interval says little: take {MIN_SEEDS} or more."
-    require(len(fp32) >= MIN_SEEDS, why)
-    require(not np.array_equal(fp32, pure), "Both variants have the same accuracies, seed by seed.")
-    gap = paired_difference(fp32, pure)
-    interval, verdict = f"{gap.format_interval(100)} points", gap.verdict()
-    require(found[2] in REASONS, f"The verdict is one of {', '.join(REASONS)}.")
-    why = f"The interval {interval} is {verdict}, not {found[2]}: {REASONS[verdict]}."
-    require(found[2] == verdict, why)
-    print(f"pure bf16 minus fp32, {gap.n} seeds: {100 * gap.mean:+.1f}, {interval}")
+    gap = judge_report(answer(), "fp32", "pure bf16")
     study = read_study("mixed_precision")
     for regime in ("definitions", "photographs, low learning rate"):
         mean = study.difference(regime, "pure bf16", "fp32").mean
-        place = f"{'inside' if gap.low <= mean <= gap.high else 'outside'} your interval"
         lr = study.best[regime]["fp32"].removeprefix("lr ")  # type: ignore[index]
-        print(f"study, {regime.partition(',')[0]}, learning rate {lr}: {100 * mean:+.1f}, {place}")
+        what = f"{regime.partition(',')[0]}, learning rate {lr}"
+        print(f"study, {what}: {100 * mean:+.1f}, {describe_place(mean, gap)}")
 
 
 # ---- ★ How far to the next number.

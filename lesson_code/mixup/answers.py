@@ -1,29 +1,8 @@
 """Planted answers of lesson 05: `course_tools.publish.planted` says how to read them."""
 
-SEEDS = "range(4)"
+from course_tools.publish.planted_experiments import RETURN, SEEDS, plant_comparisons
+
 TRAIN = 'mixed = train(options | {"batch_transform": mixing}, seeds)'
-RETURN = 'return answer | {"low": 100 * gap.low, "high": 100 * gap.high}'
-UNPAIRED = "stats.ttest_ind(mixed, without, equal_var=False).confidence_interval(0.95)"
-BY_HAND = ("half = {} * (gap.high - gap.low) / 2\n    return answer | "
-           '{{"low": 100 * (gap.mean - half), "high": 100 * (gap.mean + half)}}')  # fmt: skip
-T = "stats.t.ppf(0.975, gap.n - 1)"
-INTERVALS = [
-    ("difference(without, mixed)", "difference(mixed, without)",
-     "The interval has the wrong sign: it is of mixed minus without."),
-    (RETURN, f"gap = {UNPAIRED}\n    {RETURN}",
-     "The interval is unpaired: take the differences seed by seed first."),
-    (RETURN, BY_HAND.format(f"1.96 / {T}"),
-     "The interval uses 1.96; with so few seeds take the t distribution, or paired_difference."),
-    (RETURN, BY_HAND.format("np.sqrt(1 - 1 / gap.n)"),
-     "The interval takes the standard deviation with ddof=0: few seeds need ddof=1."),
-    (RETURN, BY_HAND.format("np.sqrt(gap.n)"),
-     "The interval is not divided by √n: it is about the mean difference, not about one seed."),
-    (RETURN, BY_HAND.format(f"1 / {T}"),
-     "The interval is one standard error wide: a 95 % interval is wider."),
-    (RETURN, RETURN.replace("100 * ", ""),
-     "The interval is in units of 1, not in points: multiply by 100."),
-]  # fmt: skip
-INTERVALS_OF_SEEDS = [(SEEDS, f"range({n})", *fault) for n in (3, 4, 5) for fault in INTERVALS]
 CUTMIX = "v2.CutMix(alpha=1.0, num_classes=num_classes)"
 
 LAMS = "lams[:, None, None, None]"
@@ -43,27 +22,14 @@ MEAN = "the mean over all validation images"
 
 WRONG = {
     "mixing_experiment": [
-        *INTERVALS_OF_SEEDS,
-        ("gap.verdict()", '"equivalent" if gap.low < 0 < gap.high else gap.verdict()',
-         "equivalent needs the whole interval within ±1 point"),
-        ("gap.verdict()", "gap.verdict(margin=0)", "an interval within ±1 point is equivalent"),
-        ("gap.verdict()", "gap.verdict(False)", "mixing helps where its interval lies above 0"),
-        ("gap.verdict()", '"helps"', "mixing hurts where its interval lies below 0"),
-        ("100 * gap.low", "-0.5", "not the 95 % interval of the accuracies"),
-        ('"without": without', '"without": [0.6, 0.61, 0.62, 0.6]',
-         "without does not hold the accuracies"),
-        ('"mixed": mixed', '"mixed": 100 * mixed', "mixed does not hold the accuracies"),
+        *plant_comparisons("without", "mixed", "mixed minus without"),
         (TRAIN, TRAIN.replace("seeds)", "(3, 4, 5, 6))"), "pair them"),
-        (SEEDS, "(0, 0, 1)", "A seed is there twice"),
-        (SEEDS, "(0, 1)", "three seeds or more"),
         (CUTMIX, "None", "No training is mixed"),
         (CUTMIX, "v2.CutMix(alpha=1.0, num_classes=10)", "num_classes columns"),
         ('"batch_transform": mixing', '"batch_transform": mixing, "make_loader": '
          "ImageData.train_loader", "differ in make_loader, too"),
         ("without = train(options, seeds)", "without = train(options | {'batch_transform': "
          "v2.MixUp(num_classes=num_classes)}, seeds)", "No training is without mixing"),
-        (RETURN, "return without, mixed", "Return a dictionary"),
-        (RETURN, "return answer", "lacks high, low"),
         ("without = train(options, seeds)", "without = np.array([0.6, 0.7])", TRAIN,
          "mixed = without", "Nothing was trained"),
     ],

@@ -1,10 +1,9 @@
 """Checks of the exercises of lesson 05."""
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -17,8 +16,8 @@ from course_utils.checking.oracles import (
     train_copy,
     train_copy_without_zero_grad,
 )
-from course_utils.checking.outputs import Output, is_near
-from course_utils.measure.paired import paired_difference
+from course_utils.checking.outputs import Output
+from course_utils.checking.reports import compare_planted
 from course_utils.measure.provenance import describe_value
 
 __all__ = [
@@ -37,34 +36,6 @@ ROUNDING = 1e-5
 
 # ---- ☆ Another mixing.
 
-# mean difference and spread of mixed minus without, in points, for each verdict
-PLANTED = ((6.0, 1.0), (-6.0, 1.0), (0.0, 0.1), (1.0, 4.0))
-REASONS = {
-    "helps": "mixing helps where its interval lies above 0",
-    "hurts": "mixing hurts where its interval lies below 0",
-    "equivalent": "an interval within ±1 point is equivalent",
-    "inconclusive": "equivalent needs the whole interval within ±1 point, and this one contains 0",
-}
-
-
-class _PlantedTrainings:
-    """In place of trainings, ``train(options, seeds)``: accuracies that are known."""
-
-    def __init__(self, mean: float, spread: float) -> None:
-        self.mean, self.spread = mean, spread
-        # whether batches are mixed, the other options, seeds, accuracies
-        self.calls: list[tuple[bool, dict[str, str], tuple, np.ndarray]] = []
-
-    def __call__(self, options: Mapping, seeds: Sequence[int]) -> np.ndarray:
-        others = {name: describe_value(x) for name, x in options.items() if x is not None}
-        others.pop("batch_transform", None)
-        mixed = _mixes(options.get("batch_transform"))
-        points = np.random.default_rng(17).normal(60, 5, len(seeds))
-        if mixed:
-            points += self.mean + self.spread * (-1.0) ** np.arange(len(seeds))
-        self.calls.append((mixed, others, tuple(seeds), points / 100))
-        return points / 100
-
 
 def _mixes(batch_transform: Callable | None) -> bool:
     """Whether a transform of the batch returns other images and soft targets."""
@@ -78,61 +49,32 @@ def _mixes(batch_transform: Callable | None) -> bool:
     return False
 
 
-@checks_exercise()
-def check_mixing_experiment(answer: Callable) -> Iterator[Output]:
-    """``answer(train, num_classes) -> dict``: paired accuracies, interval in points, verdict."""
-    for mean, spread in PLANTED:
-        train = _PlantedTrainings(mean, spread)
-        found = answer(train, NUM_CLASSES)
-        require(isinstance(found, dict), "Return a dictionary: is there a return?")
-        missing = sorted({"without", "mixed", "low", "high", "verdict"} - found.keys())
-        require(not missing, f"The dictionary lacks {', '.join(missing)}.")
-        _check_trainings(train, found)
-        right = paired_difference(found["without"], found["mixed"])
-        interval, verdict = f"{right.format_interval(100)} points", right.verdict()
-        half = 50 * (right.high - right.low)
-        yield Output(
-            # from -1 to 1, whatever the accuracies are
-            [(found[edge] - 100 * right.mean) / half for edge in ("low", "high")],
-            "low and high are not the 95 % interval of the accuracies that you return: that is "
-            f"{interval}.",
-            fault_tolerance=1e-4,
-        )
-        told, reason = found["verdict"], REASONS[verdict]
-        require(told == verdict, f"The interval {interval} is {verdict}, not {told}: {reason}.")
+def _describe_training(options: Mapping) -> tuple[str, dict[str, str]]:
+    """Whether batches are mixed, and the other options."""
+    others = {name: describe_value(x) for name, x in options.items() if x is not None}
+    others.pop("batch_transform", None)
+    return ("mixed" if _mixes(options.get("batch_transform")) else "without"), others
 
 
-def _check_trainings(train: _PlantedTrainings, found: Mapping) -> None:
-    """Both variants were trained over the same seeds, and differ in the mixing alone."""
-    kinds = {mixed for mixed, *_ in train.calls}
-    require(kinds, "Nothing was trained: call train(options, seeds) for both variants.")
-    require(False in kinds, "No training is without mixing: leave batch_transform out of one.")
+def _require_kinds(kinds: set[str]) -> None:
+    plain = "without" in kinds
+    require(plain, "No training is without mixing: leave batch_transform out of one.")
     require(
-        True in kinds,
+        "mixed" in kinds,
         "No training is mixed: its batch_transform has to return other images and soft targets of "
         "num_classes columns.",
     )
-    without = _find_trainings(train, False, "without", found["without"])
-    mixed = _find_trainings(train, True, "mixed", found["mixed"])
-    both = [(x, y) for x in without for y in mixed if x[2] == y[2]]
-    require(both, f"without has the seeds {without[0][2]}, mixed {mixed[0][2]}: pair them.")
-    (_, others, seeds, _), (_, changed, *_) = both[0]
-    names = [name for name in others | changed if others.get(name) != changed.get(name)]
-    require(
-        not names,
-        f"The two variants differ in {', '.join(names)}, too: the interval is about both changes.",
+
+
+@checks_exercise()
+def check_mixing_experiment(answer: Callable) -> Iterator[Output]:
+    """``answer(train, num_classes) -> dict``: paired accuracies, interval in points, verdict."""
+    yield from compare_planted(
+        lambda train: answer(train, NUM_CLASSES),
+        _describe_training,
+        ("without", "mixed"),
+        _require_kinds,
     )
-    require(len(set(seeds)) == len(seeds), "A seed is there twice: its accuracy counts twice.")
-    require(len(seeds) >= 3, "An interval needs three seeds or more.")
-
-
-def _find_trainings(
-    train: _PlantedTrainings, mixed: bool, name: str, values: object
-) -> list[tuple]:
-    """The trainings of this kind that gave these accuracies."""
-    same = [x for x in train.calls if x[0] == mixed and is_near(values, x[3], 1e-9)]
-    require(same, f"{name} does not hold the accuracies of its training, one per seed in [0, 1].")
-    return same
 
 
 # ---- ★ One λ for each image, ★★ a box of the partner.
