@@ -1,4 +1,4 @@
-"""What lesson 07 reads: time and bytes of a training step in each format, by the processor's parts.
+"""What lesson 07 reads: the time of a training step in each format, by the processor's parts.
 
 Each level is a process that may use some of this processor's instructions only: all of them, those
 of a server without 16-bit arithmetic, those of an older laptop. So the chip, the clock and the
@@ -32,7 +32,6 @@ from torch.optim import AdamW
 from course_tools.study.keep import keep
 from course_utils.config import load_config
 from course_utils.data.load import load_data
-from course_utils.measure.memory import count_parameters, count_saved_bytes
 from course_utils.models.create import create_model
 from course_utils.models.text_small import TextSmall
 
@@ -76,8 +75,8 @@ def make_network(network: str) -> nn.Module:
     return create_model(network, 10, pretrained=True).train()
 
 
-def make_step(network: str, name: str) -> tuple[nn.Module, Callable[[], Tensor], Callable]:
-    """The model, its loss in a format, and a whole step in it."""
+def make_step(network: str, name: str) -> Callable[[], None]:
+    """A whole training step of the network in a format."""
     model = make_network(network)
     inputs, targets = make_batch(network)
     dtype = torch.float16 if "fp16" in name else torch.bfloat16
@@ -87,31 +86,15 @@ def make_step(network: str, name: str) -> tuple[nn.Module, Callable[[], Tensor],
     optimizer = AdamW(model.parameters(), lr=1e-5)
     scaler = torch.amp.GradScaler("cpu", enabled="fp16" in name)
 
-    def compute_loss() -> Tensor:
-        with torch.autocast("cpu", dtype, enabled=name.startswith("mixed")):
-            return F.cross_entropy(model(inputs), targets)
-
     def step() -> None:
         optimizer.zero_grad()
-        scaler.scale(compute_loss()).backward()
+        with torch.autocast("cpu", dtype, enabled=name.startswith("mixed")):
+            loss = F.cross_entropy(model(inputs), targets)
+        scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
 
-    return model, compute_loss, step
-
-
-def count_bytes(network: str, name: str) -> dict[str, int]:
-    """Bytes of weights, gradients, optimizer state, and of what the backward pass needs."""
-    model, compute_loss, _ = make_step(network, name)
-    with count_saved_bytes(model) as saved:
-        compute_loss()
-    weights = sum(p.nbytes for p in model.parameters())
-    return {
-        "weights": weights,
-        "gradients": weights,  # in the format of the weights
-        "optimizer_state": 2 * weights,  # AdamW
-        "saved_activations": saved.total,
-    }
+    return step
 
 
 # ---- A process for each level, which takes a step when it is asked for one.
@@ -120,9 +103,7 @@ def count_bytes(network: str, name: str) -> dict[str, int]:
 def work(link: Connection) -> None:
     """Send what this process may use, then the processor's milliseconds of each step asked for."""
     torch.set_num_threads(1)
-    steps = {
-        (network, name): make_step(network, name)[2] for network in NETWORKS for name in FORMATS
-    }
+    steps = {(network, name): make_step(network, name) for network in NETWORKS for name in FORMATS}
     for step in steps.values():
         step()  # warm-up
     link.send(torch.backends.cpu.get_cpu_capability())
@@ -207,8 +188,6 @@ def main(
             capabilities=bits,
             levels=LEVELS,
             examples=EXAMPLES,
-            parameters={name: count_parameters(make_network(name)) for name in NETWORKS},
-            bytes={n: {name: count_bytes(n, name) for name in FORMATS} for n in NETWORKS},
             **found,
         )
 
