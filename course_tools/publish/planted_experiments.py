@@ -95,8 +95,9 @@ def plant_comparisons(baseline: str, changed: str, what: str) -> list[tuple[str,
         what: in words, changed minus baseline.
     """
     intervals = _list_intervals(baseline, changed, what)
+    of_seeds = [(SEEDS, f"range({n})", *fault) for n in (3, 4, 5) for fault in intervals]
     return [
-        *((SEEDS, f"range({n})", *fault) for n in (3, 4, 5) for fault in intervals),
+        *of_seeds,
         ("gap.verdict()", '"equivalent" if gap.low < 0 < gap.high else gap.verdict()',
          "equivalent needs the whole interval within ±1 point"),
         ("gap.verdict()", "gap.verdict(margin=0)", "an interval within ±1 point is equivalent"),
