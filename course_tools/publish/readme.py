@@ -1,7 +1,7 @@
 """What is stored of results, as ``docs/results.md`` and the README show it; by ``course sync``.
 
 The page has a row for each headline of a lesson, the race in a sentence, and where the numbers come
-from. The README has the findings: of each lesson the first headline that is decided.
+from. The README has the findings: of each lesson the first headline that is decided over ten pairs.
 """
 
 import re
@@ -39,6 +39,7 @@ NONE_YET = (
     "No results are kept yet: `course run --profile quick --save-results quick_photos_2cores` "
     "measures them."
 )
+FINDING_PAIRS = 10  # seeds, of both variants, that a finding needs
 
 
 @contextmanager
@@ -147,12 +148,14 @@ def describe_first_headlines(lessons: Sequence[Lesson], root: Path = ROOT) -> di
     return {name: f"{what}: {''.join(cells)}" for name, (what, cells) in found.items() if cells}
 
 
-def _is_decided(measured: str) -> bool:
-    return bool(re.search(r"(helps|hurts|equivalent \(.*\))$", measured))
+def _is_finding(measured: str) -> bool:
+    """Whether the verdict is decided, over `FINDING_PAIRS` pairs at least."""
+    found = re.search(r"; (\d+) .*(helps|hurts|equivalent \(.*\))$", measured)
+    return found is not None and int(found[1]) >= FINDING_PAIRS
 
 
 def format_findings(lessons: Sequence[Lesson], root: Path = ROOT) -> str:
-    """The README's list: of each lesson the first headline whose verdict is decided.
+    """The README's list: of each lesson the first headline that is decided, over ten pairs or more.
 
     Raises:
         CourseError: as `format_section`.
@@ -162,7 +165,7 @@ def format_findings(lessons: Sequence[Lesson], root: Path = ROOT) -> str:
     lines = []
     for lesson in lessons:
         filled = [_fill(lesson, headline, sets, studies) for headline in lesson.headline]
-        decided = [(what, cells[0]) for what, cells in filled if cells and _is_decided(cells[0])]
+        decided = [(what, cells[0]) for what, cells in filled if cells and _is_finding(cells[0])]
         for what, measured in decided[:1]:
             difference, _, verdict = measured.rpartition(": ")
             interval = f"{difference.partition(';')[0]})"  # seeds and regime are on the page

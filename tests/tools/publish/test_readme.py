@@ -268,11 +268,20 @@ def test_a_claim_that_is_newer_than_the_results_is_not_measured_yet(tmp_path, le
         rows(lesson, {"claim": "it is"}, results)
 
 
-def test_findings_are_the_first_decided_headlines(tmp_path, lesson, results):
+def test_findings_are_the_first_headlines_that_are_decided_over_ten_seeds(
+    tmp_path, lesson, results
+):
+    measured = results["lessons"][0]
+    runs = {run["arm"]: run for run in measured["runs"] if run["comparison"] == "short"}
+    many = [
+        run | {"seed": seed, "comparison": "ten"} for run in runs.values() for seed in range(10)
+    ]
+    measured["runs"] += many
     store(tmp_path, results, {})
+    few = {"comparison": "short", "arm": "mixup"}
     undecided = {"claim": results["lessons"][0]["claims"][0]["text"], "label": "it holds"}
-    helpful = {"comparison": "short", "arm": "mixup"}
-    shown = dataclasses.replace(lesson, headline=[undecided, helpful, helpful])
+    helpful = {"comparison": "ten", "arm": "mixup"}
+    shown = dataclasses.replace(lesson, headline=[undecided, few, helpful, helpful])
     assert format_findings([shown], tmp_path) == (
-        "- 01 · mixup against baseline (short): **helps**, +1.00 points (+1.00 to +1.00)"
+        "- 01 · mixup against baseline (ten): **helps**, +1.00 points (+1.00 to +1.00)"
     )
