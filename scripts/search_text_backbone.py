@@ -1,19 +1,18 @@
 """Which small transformer, pretrained how, serves best? The table in ``data/README.md``.
 
-    python -m scripts.search_text_backbone NAME [NAME …] --into FILE
+    python -m scripts.search_text_backbone
 
-Each name is one of ``CANDIDATES``. A candidate is pretrained on the definitions that have no
-label, and judged by a fixed transfer test. Rows are added to ``FILE``, one JSON object a line.
+Each of ``CANDIDATES`` is pretrained on the definitions that have no label, and judged by a fixed
+transfer test. What ``data/results/text_backbone_1core.json`` has already is not done again, so the
+search can be stopped at any time. About an hour and a half on one core.
 """
 
-import argparse
 import copy
 import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import torch
@@ -24,16 +23,20 @@ from course_tools.pretrain.texts import TextRecipe, make_adamw, train
 from course_utils.data.glosses import open_glosses, read_split
 from course_utils.data.split import split_stratified
 from course_utils.data.tokens import encode_texts, make_tokenizer, pad_texts
+from course_utils.files import ROOT, write_atomically
+from course_utils.measure.provenance import describe_making
 from course_utils.models.text_small import PADDING, TextSmall
+from course_utils.results import read_file
 from course_utils.training.schedules import warmup_cosine
 
-__all__ = ["CANDIDATES", "Candidate", "main", "transfer"]
+__all__ = ["CANDIDATES", "RESULTS", "Candidate", "main", "transfer"]
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+RESULTS = ROOT / "data" / "results" / "text_backbone_1core.json"
 SEEDS = (100, 101)  # of the transfer test; lessons and studies report others
 LABELLED = {125: 16, 500: 10, 2000: 6}  # definitions: epochs
-LEARNING_RATES = {"last layer": 1e-2, "everything": 1e-3}
+WAYS = {"last layer": 1e-2, "everything": 1e-3, "everything, twice the rate": 2e-3}
 NUM_VAL = 2000
+ONE_EPOCH = TextRecipe(epochs=1)
 
 
 class SearchedText(TextSmall):
@@ -62,7 +65,7 @@ class SearchedText(TextSmall):
 class Candidate:
     """A network and its pretraining; all have fewer than 2.1 million parameters below the head."""
 
-    recipe: TextRecipe = field(default_factory=lambda: TextRecipe(epochs=1))
+    recipe: TextRecipe = ONE_EPOCH
     vocabulary: int = 4096
     width: int = 128
     depth: int = 4
@@ -89,21 +92,21 @@ def _change_recipe(**changes: object) -> Candidate:
 
 
 CANDIDATES = {
-    "masked 30 %": replace(BASE, poolings=POOLINGS),
-    "both": _change_recipe(objective="both"),
-    "causal": replace(_change_recipe(objective="causal"), poolings=POOLINGS),
+    "as chosen, one epoch": replace(BASE, poolings=POOLINGS),
     "from scratch": _change_recipe(epochs=0),
-    "masked 15 %": _change_recipe(masked=0.15),
-    "masked 50 %": _change_recipe(masked=0.5),
-    "deep": replace(BASE, width=128, depth=7, heads=4),
-    "wide": replace(BASE, width=208, depth=2, heads=4),
-    "vocabulary 2,048": replace(BASE, vocabulary=2048, width=176, heads=4),
-    "vocabulary 8,192": replace(BASE, vocabulary=8192, width=128, depth=5, heads=4),
-    "peak learning rate 4e-3": _change_recipe(peak_lr=4e-3),
-    "peak learning rate 1e-3": _change_recipe(peak_lr=1e-3),
+    "from scratch, attention to both sides": _change_recipe(epochs=0, objective="masked"),
+    "hidden tokens": _change_recipe(objective="masked"),
+    "hidden and next tokens in turn": _change_recipe(objective="both"),
+    "7 blocks of width 96": replace(BASE, width=96, depth=7),
+    "2 blocks of width 176": replace(BASE, width=176, depth=2),
+    "vocabulary of 2,048": replace(BASE, vocabulary=2048),
+    "vocabulary of 8,192": replace(BASE, vocabulary=8192),
+    "another last layer for the tokens": replace(BASE, tied=False),
+    "peak learning rate 0.001": _change_recipe(peak_lr=1e-3),
+    "peak learning rate 0.004": _change_recipe(peak_lr=4e-3),
     "batches of 4,096 tokens": _change_recipe(batch_tokens=4096),
-    "untied": replace(BASE, tied=False),
-    "4 epochs": _change_recipe(epochs=4),
+    "hidden tokens, 4 epochs": _change_recipe(objective="masked", epochs=4),
+    "as chosen, 4 epochs": _change_recipe(epochs=4),
 }
 
 
@@ -124,8 +127,8 @@ def fine_tune(
     schedule = warmup_cosine(optimizer, steps, warmup_steps=steps // 10)
     for _ in range(epochs):
         for batch in torch.randperm(len(texts), generator=generator).split(32)[: len(texts) // 32]:
-            tokens = pad_texts([texts[n] for n in batch.tolist()]).to(DEVICE)
-            loss = F.cross_entropy(model(tokens), targets[batch].to(DEVICE))
+            tokens = pad_texts([texts[n] for n in batch.tolist()])
+            loss = F.cross_entropy(model(tokens), targets[batch])
             optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -139,7 +142,7 @@ def measure_accuracy(model: TextSmall, texts: Sequence[np.ndarray], targets: Ten
     right = 0
     for start in range(0, len(order), 256):
         batch = order[start : start + 256]
-        found = model(pad_texts([texts[n] for n in batch]).to(DEVICE)).argmax(1).cpu()
+        found = model(pad_texts([texts[n] for n in batch])).argmax(1)
         right += (found == targets[batch]).sum().item()
     return right / len(texts)
 
@@ -154,43 +157,50 @@ def transfer(
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     for size, epochs in LABELLED.items():
         chosen = [texts[n] for n in train_rows[:size]]
-        for way, lr in LEARNING_RATES.items():
+        for way, lr in WAYS.items():
             found = []
             for seed in SEEDS:
                 model.load_state_dict(state)
-                model.requires_grad_(way == "everything")
+                model.requires_grad_(way != "last layer")
                 model.fc.requires_grad_(True)
                 fine_tune(model, chosen, labels[train_rows[:size]], epochs, lr, seed)
                 found.append(measure_accuracy(model, held_out, labels[val_rows]))
             yield f"{size}: {way}", found
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("names", nargs="+", choices=[*CANDIDATES], metavar="NAME")
-    parser.add_argument("--into", type=Path, required=True, help="rows are added to this file")
-    chosen = parser.parse_args(arguments)
+def judge(candidate: Candidate) -> Iterator[dict]:
+    """A row for each way to pool, after one pretraining."""
     raw = [text for _, text in read_split("pretraining")]
     _, targets, labelled = open_glosses("train")
-    for name in chosen.names:
-        candidate = CANDIDATES[name]
-        tokenizer = make_tokenizer(raw, candidate.vocabulary)
-        torch.manual_seed(0)
-        model = candidate.make_network().to(DEVICE)
-        start = time.perf_counter()
-        if candidate.recipe.epochs:
-            train(model, encode_texts(tokenizer, raw), candidate.recipe, seed=0)
-        seconds = round(time.perf_counter() - start, 1)
-        state = copy.deepcopy(model.state_dict())
-        for model.pooling in candidate.poolings:
-            model.load_state_dict(state)
-            row = {"name": name, "pooling": model.pooling, "candidate": asdict(candidate)}
-            row |= {"seconds": seconds, "device": DEVICE.type}
-            row["parameters"] = sum(p.numel() for p in model.parameters())
-            row |= dict(transfer(model, encode_texts(tokenizer, labelled), targets))
-            with chosen.into.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
-            print(row, flush=True)
+    tokenizer = make_tokenizer(raw, candidate.vocabulary)
+    torch.manual_seed(0)
+    model = candidate.make_network()
+    model.causal = candidate.recipe.objective == "causal"
+    start = time.process_time()
+    if candidate.recipe.epochs:
+        train(model, encode_texts(tokenizer, raw), candidate.recipe, seed=0)
+    seconds = round(time.process_time() - start)
+    state = copy.deepcopy(model.state_dict())
+    for model.pooling in candidate.poolings:
+        model.load_state_dict(state)
+        yield {
+            "pooling": model.pooling,
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "processor_s": seconds,
+            "accuracies": dict(transfer(model, encode_texts(tokenizer, labelled), targets)),
+            "candidate": asdict(candidate),
+        }
+
+
+def main() -> int:
+    torch.set_num_threads(1)
+    about = {"command": "python -m scripts.search_text_backbone", "seeds": SEEDS, "rows": []}
+    found = read_file(RESULTS) if RESULTS.exists() else about | describe_making()
+    done = {row["name"] for row in found["rows"]}
+    for name in [name for name in CANDIDATES if name not in done]:
+        print(name, flush=True)
+        found["rows"] += [{"name": name, **row} for row in judge(CANDIDATES[name])]
+        write_atomically(RESULTS, json.dumps(found, indent=1) + "\n")
     return 0
 
 
