@@ -65,7 +65,11 @@ NOT_MET = {
 def run_under(card, condition, folder):
     """Execute a card under one of `CONDITIONS`; the names that it defined."""
     with CONDITIONS[condition](card.source) as source, alone(folder):
-        return execute(source)
+        try:
+            return execute(source)
+        except Exception as error:  # whatever the code of a card raises
+            message = f"{card}: under {condition!r} of conditions.py it ends with {error!r}"
+            raise CardFailed(message) from error
 
 
 def list_conditions():
