@@ -1,146 +1,80 @@
-"""What lesson 13 reads: the mean weights of the second half of a training against the last weights.
+"""What lesson 13 reads: an average of the weights against the last weights and against schedules.
 
-1,000 photographs, 6 epochs. First, four learning rates for each optimizer at a seed that is not
-reported. Then, at the learning rates of the lesson, pretrained and from scratch, AdamW and SGD,
-constant, with a cosine to zero and with three of them, over eight seeds. One training gives both
-networks of a pair.
-
-Each training is kept in ``build/averaging.jsonl`` when it has ended. A second call goes on from
-there. With two threads, about ten minutes on two cores on which nothing else runs:
-
-    .venv/bin/python lesson_code/weight_averaging/study.py --save
+All networks are validated with new BatchNorm statistics, the last weights too, so that what the
+averaging does is told apart from what the statistics do. Each variant has a learning rate of its
+own, because an average bears a higher one. In bfloat16 mixed precision, which takes less time.
 """
 
-import copy
-import itertools
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
-from typing import Annotated
 
-import lightning as L
-import torch
-import typer
-from torch import nn
-from torch.optim import SGD, AdamW, Optimizer
-from torch.optim.lr_scheduler import CosineAnnealingWarmRestarts, LRScheduler
-from torch.optim.swa_utils import AveragedModel, update_bn
+from torch.optim import AdamW, Optimizer
+from torch.optim.lr_scheduler import LinearLR, LRScheduler
 
-from course_tools.study.jobs import run_missing
-from course_tools.study.keep import keep, name_data
+from course_tools.study.declare import Regime, Study
 from course_utils.config import Config, load_config
-from course_utils.data.image_data import ImageData
-from course_utils.data.load import load_data
-from course_utils.measure.provenance import read_commit
-from course_utils.training.fit import fit
-from course_utils.training.lit_classifier import MakeSchedule
 from course_utils.training.schedules import warmup_cosine
+from lesson_code.weight_averaging.averages import MeasureAverages
+
+LONG = load_config("quick", dataset="photos", first_seed=0).replace(
+    model="vgg_tiny", num_train=1000, num_val=2000, epochs=16, batch_size=32, progress=False
+)
+SHORT = LONG.replace(model="convnet_small", num_train=500, epochs=6, batch_size=64)
+LONG_LRS = (0.0005, 0.001, 0.002, 0.004)
+SHORT_LRS = (0.0004, 0.0008, 0.0016, 0.0032)
+EVERY = 4  # epochs: how often the long run is looked at
 
 
-def restart_cosine(optimizer: Optimizer, total_steps: int) -> LRScheduler:
-    """Three cosines, one after the other."""
-    return CosineAnnealingWarmRestarts(optimizer, T_0=total_steps // 3)
+def warm_up(optimizer: Optimizer, total_steps: int, share: float) -> LRScheduler:
+    """A straight line up, then constant."""
+    steps = int(share * total_steps)
+    return LinearLR(optimizer, start_factor=1 / (steps + 1), total_iters=max(1, steps))
 
 
-DONE = Path("build") / "averaging.jsonl"
-EPOCHS = 6
-SEARCH_SEED = 100
-SEARCHED = {"AdamW": (0.0005, 0.001, 0.002, 0.004), "SGD": (0.005, 0.01, 0.02, 0.04)}
-CHOSEN = {"AdamW": 0.002, "SGD": 0.02}  # in the lesson too
-OPTIMIZERS = {"AdamW": AdamW, "SGD": partial(SGD, momentum=0.9)}
-SCHEDULES: dict[str, MakeSchedule | None] = {
-    "constant": None,
-    "cosine": warmup_cosine,
-    "cyclic": restart_cosine,
-}
-SEARCHED_SCHEDULES = ("constant", "cosine")
-STARTS = ("pretrained", "from scratch")
-SEEDS = range(8)
+def rise_and_cosine(optimizer: Optimizer, total_steps: int, share: float) -> LRScheduler:
+    """A straight line up, then a cosine to zero."""
+    return warmup_cosine(optimizer, total_steps, warmup_steps=int(share * total_steps))
 
 
-class SecondHalf(L.Callback):
-    """The running mean of the weights after each step of the second half, and the last weights."""
-
-    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self.mean = AveragedModel(pl_module.get_submodule("model"))
-
-    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_) -> None:
-        if trainer.global_step > int(trainer.estimated_stepping_batches) // 2:
-            self.mean.update_parameters(pl_module.get_submodule("model"))
-
-    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self.last = copy.deepcopy(pl_module.get_submodule("model"))
+def tune(config: Config, lrs: tuple[float, ...], schedule, pretrained: bool, **measured) -> dict:
+    """Arguments of `fit` at each learning rate; validated once, at the end."""
+    trainer = {
+        "callbacks": MeasureAverages(config, **measured),
+        "check_val_every_n_epoch": config.epochs,
+        "precision": "bf16-mixed",
+    }
+    options = {"pretrained": pretrained, "make_schedule": schedule, "trainer": trainer}
+    return {f"lr {lr:g}": options | {"make_optimizer": partial(AdamW, lr=lr)} for lr in lrs}
 
 
-def measure_accuracy(model: nn.Module, data: ImageData) -> float:
-    """Of the validation images, in [0, 1]."""
-    model.eval()
-    with torch.no_grad():
-        right = [(model(images).argmax(dim=1) == targets) for images, targets in data.eval_loader()]
-    return round(torch.cat(right).float().mean().item(), 4)
-
-
-def list_jobs() -> Iterator[dict]:
-    for optimizer, schedule in itertools.product(OPTIMIZERS, SEARCHED_SCHEDULES):
-        for lr in SEARCHED[optimizer]:
-            yield {
-                "start": "pretrained",
-                "optimizer": optimizer,
-                "schedule": schedule,
-                "lr": lr,
-                "seed": SEARCH_SEED,
-            }
-    for seed, start in itertools.product(SEEDS, STARTS):
-        for optimizer, schedule in itertools.product(OPTIMIZERS, SCHEDULES):
-            yield {
-                "start": start,
-                "optimizer": optimizer,
-                "schedule": schedule,
-                "lr": CHOSEN[optimizer],
-                "seed": seed,
-            }
-
-
-def train(job: dict, config: Config, data: ImageData) -> dict:
-    """The job with the accuracies of its last weights and of their mean."""
-    run = fit(
-        config,
-        data,
-        seed=job["seed"],
-        pretrained=job["start"] == "pretrained",
-        make_optimizer=partial(OPTIMIZERS[job["optimizer"]], lr=job["lr"]),
-        make_schedule=SCHEDULES[job["schedule"]],
-        trainer={"callbacks": SecondHalf(), "check_val_every_n_epoch": EPOCHS},
-        save=False,
-    )
-    found = run.callback(SecondHalf)
-    update_bn(data.train_loader(), found.mean)
-    return job | {
-        "last": measure_accuracy(found.last, data),
-        "mean": measure_accuracy(found.mean, data),
-        "commit": read_commit(),
+def list_variants(
+    config: Config, lrs: tuple[float, ...], pretrained: bool, share: float, every: int
+) -> dict[str, dict]:
+    """The same for both regimes; ``share`` of the steps is the warm-up."""
+    add = partial(tune, config, lrs, pretrained=pretrained)
+    constant, cosine = partial(warm_up, share=share), partial(rise_and_cosine, share=share)
+    return {
+        "last weights": add(schedule=constant),
+        "EMA": add(schedule=constant, judged="ema", other=True, thorough=True, every=every),
+        "cosine": add(schedule=cosine, other=True),
     }
 
 
-def main(
-    save: Annotated[bool, typer.Option(help="write the JSON file beside this one")] = False,
-) -> None:
-    """Train every variant; print, and keep, the two accuracies of each training."""
-    config = load_config("quick", dataset="photos").replace(epochs=EPOCHS, progress=False)
-    data = load_data(config)
-    rows = run_missing(list_jobs(), partial(train, config=config, data=data), DONE)
-    if save:
-        keep(
-            Path(__file__).with_suffix(".json"),
-            "lesson_code/weight_averaging/study.py --save",
-            dataset=name_data("photos"),
-            num_train=len(data.train),
-            num_val=len(data.val),
-            epochs=EPOCHS,
-            search_seed=SEARCH_SEED,
-            rows=rows,
-        )
-
-
-if __name__ == "__main__":
-    typer.run(main)
+STUDY = Study(
+    "Are the last weights of a training its best weights?",
+    {
+        "long": Regime(
+            "1,000 photographs for 16 epochs from random weights: 496 steps, nine tenths of them "
+            "at a constant learning rate, which is the training that averages are made for, "
+            "because nobody has to know in advance when it ends.",
+            LONG,
+            list_variants(LONG, LONG_LRS, pretrained=False, share=0.1, every=EVERY),
+        ),
+        "fine-tuning": Regime(
+            "500 photographs for 6 epochs and a pretrained network: the short training of the "
+            "lesson, 42 steps, in which an average has little time.",
+            SHORT,
+            list_variants(SHORT, SHORT_LRS, pretrained=True, share=0.0, every=0),
+        ),
+    },
+    search_seeds=(100,),
+)
