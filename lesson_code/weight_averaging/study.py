@@ -7,7 +7,7 @@ own, because an average bears a higher one. In bfloat16 mixed precision, which t
 
 from functools import partial
 
-from torch.optim import AdamW, Optimizer
+from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import LinearLR, LRScheduler
 
 from course_tools.study.declare import Regime, Study
@@ -21,6 +21,7 @@ LONG = load_config("quick", dataset="photos", first_seed=0).replace(
 SHORT = LONG.replace(model="convnet_small", num_train=500, epochs=6, batch_size=64)
 LONG_LRS = (0.0005, 0.001, 0.002, 0.004)
 SHORT_LRS = (0.0004, 0.0008, 0.0016, 0.0032)
+SGD_LRS = (0.005, 0.01, 0.02, 0.04)  # in the short training
 EVERY = 4  # epochs: how often the long run is looked at
 
 
@@ -35,7 +36,9 @@ def rise_and_cosine(optimizer: Optimizer, total_steps: int, share: float) -> LRS
     return warmup_cosine(optimizer, total_steps, warmup_steps=int(share * total_steps))
 
 
-def tune(config: Config, lrs: tuple[float, ...], schedule, pretrained: bool, **measured) -> dict:
+def tune(
+    config: Config, lrs: tuple[float, ...], schedule, pretrained: bool, make=AdamW, **measured
+) -> dict:
     """Arguments of `fit` at each learning rate; validated once, at the end."""
     trainer = {
         "callbacks": MeasureAverages(config, **measured),
@@ -43,7 +46,7 @@ def tune(config: Config, lrs: tuple[float, ...], schedule, pretrained: bool, **m
         "precision": "bf16-mixed",
     }
     options = {"pretrained": pretrained, "make_schedule": schedule, "trainer": trainer}
-    return {f"lr {lr:g}": options | {"make_optimizer": partial(AdamW, lr=lr)} for lr in lrs}
+    return {f"lr {lr:g}": options | {"make_optimizer": partial(make, lr=lr)} for lr in lrs}
 
 
 def list_variants(
@@ -73,7 +76,17 @@ STUDY = Study(
             "500 photographs for 6 epochs and a pretrained network: the short training of the "
             "lesson, 42 steps, in which an average has little time.",
             SHORT,
-            list_variants(SHORT, SHORT_LRS, pretrained=True, share=0.0, every=0),
+            list_variants(SHORT, SHORT_LRS, pretrained=True, share=0.0, every=0)
+            | {
+                "SGD": tune(
+                    SHORT,
+                    SGD_LRS,
+                    partial(warm_up, share=0.0),
+                    pretrained=True,
+                    make=partial(SGD, momentum=0.9),
+                    other=True,
+                )
+            },
         ),
     },
     search_seeds=(100,),
