@@ -22,10 +22,10 @@ from course_utils.measure.timing import ends_epoch
 
 __all__ = ["DECAYS", "MeasureAverages", "share_of_step"]
 
-DECAYS = (0.9, 0.98, 0.999)  # of further EMAs, constant ones
+DECAYS = (0.9, 0.999)  # of further EMAs, constant ones
 NOISE = 0.15  # of random changes of the weights: the norm of each tensor's noise over its own norm
 DIRECTIONS = 2  # of these random changes
-FEW = 500  # training images on which the loss around the weights is measured
+FEW = 250  # training images on which the loss around the weights is measured
 
 load = cache(load_data)  # a process trains many times on the same data
 
@@ -195,10 +195,9 @@ class MeasureAverages(L.Callback):
         self.logged[name.replace(" ", "_")] = accuracy
 
     def _measure_around(self, trainer: L.Trainer, network: nn.Module, data: ImageData) -> None:
-        """The averages with other statistics; the loss around the last weights and the EMA."""
-        for name in ("ema", "swa"):
-            average = self.averages[name]
-            self._log(trainer, f"{name}_averaged_statistics", average, data)
-            self._log(trainer, f"{name}_last_statistics", take_statistics(average, network), data)
+        """The EMA with other statistics; the loss around the last weights and the EMA."""
+        average = self.averages["ema"]
+        self._log(trainer, "ema_averaged_statistics", average, data)
+        self._log(trainer, "ema_last_statistics", take_statistics(average, network), data)
         self.logged["rise_last"] = measure_rise(network, data)
-        self.logged["rise_ema"] = measure_rise(self.averages["ema"], data)
+        self.logged["rise_ema"] = measure_rise(average, data)

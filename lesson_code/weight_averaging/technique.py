@@ -85,7 +85,7 @@ COMPARED_FAULTS = [("trainer", make_ema(IntoTheTraining)), ("trainer", {})]
 def train_by_hand(net, batches, epochs):
     """Steps of AdamW at 1e-3; the EMA of the weights with timm's warm-up of the decay."""
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
-    ema = ModelEmaV3(net, decay=0.999, use_warmup=True, exclude_buffers=True)
+    ema = ModelEmaV3(net, decay=0.9999, use_warmup=True, exclude_buffers=True)
     for step, (inputs, targets) in enumerate(epochs * batches, start=1):
         optimizer.zero_grad()
         F.cross_entropy(net(inputs), targets).backward()
@@ -94,23 +94,26 @@ def train_by_hand(net, batches, epochs):
     return ema.module
 
 
-def check_decay(mix_all):
-    """It mixes all tensors in place, as timm does: with a decay that rises up to a highest one."""
+def check_decay(mix):
+    """``mix(average, weight, step, highest)`` is timm's: with a decay that rises to a highest one.
+
+    ``average`` and ``weight`` are networks, the first of which is changed.
+    """
     timm = ModelEmaV3(nn.Linear(1, 1), decay=0.999, use_warmup=True)
-    for num_updates in (1, 2, 50, 10**6):
-        decay = timm.get_decay(num_updates + 1)
-        averages = [torch.tensor(3.0), torch.tensor([0.0, 1.0])]
-        mix_all(averages, [torch.tensor(5.0), torch.ones(2)], torch.tensor(num_updates))
-        torch.testing.assert_close(averages[0], torch.tensor(3 * decay + 5 * (1 - decay)))
-        torch.testing.assert_close(averages[1], torch.tensor([1 - decay, 1.0]))
-    half = torch.tensor(0.0)
-    mix_all([half], [torch.tensor(1.0)], torch.tensor(10**6), highest=0.5)
-    assert half == 0.5
+    for step in (1, 2, 50, 10**6):
+        average, weight = nn.Linear(2, 2), nn.Linear(2, 2)
+        decay = timm.get_decay(step)
+        expected = [
+            decay * a + (1 - decay) * w
+            for a, w in zip(average.parameters(), weight.parameters(), strict=True)
+        ]
+        mix(average, weight, step, 0.999)
+        torch.testing.assert_close(list(average.parameters()), expected)
 
 
 def check_pytorch_card(card):
     """It averages after every step, with its own statistics, and saves the average."""
-    check_decay(card["ema_with_warmup"])
+    check_decay(card["follow"])
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
     batches = [(torch.randn(8, 3), torch.randint(2, (8,))) for _ in range(5)]
@@ -124,12 +127,18 @@ def check_pytorch_card(card):
 
 def check_lightning_card(card):
     """The checkpoint and the module hold the average, of every step."""
-    check_decay(card["rising_ema"])
+
+    def mix(average, weight, step, highest):
+        rising = card["RisingDecay"](highest)
+        own, other = list(average.parameters()), list(weight.parameters())
+        with torch.no_grad():
+            rising(own, other, torch.tensor(step - 1))  # how many were averaged before
+
+    check_decay(mix)
     torch.manual_seed(0)
-    pairs = [(torch.randn(3), i % 2) for i in range(40)]
     net = card["LitNet"]().model
-    batches = list(torch.utils.data.DataLoader(pairs, 8))
-    expected = train_by_hand(net, batches, epochs=3)
+    pairs = [(torch.randn(3), i % 2) for i in range(40)]
+    expected = train_by_hand(net, list(torch.utils.data.DataLoader(pairs, 8)), epochs=3)
     found = card["lit_net"].model
     torch.testing.assert_close(
         parameters_to_vector(found.parameters()).cpu(), parameters_to_vector(expected.parameters())
