@@ -1,81 +1,94 @@
-"""The text of lesson 13 against the stored trainings that it reads."""
-
-import itertools
+"""What lesson 13's study measures, and what the lesson says of it is what the study found."""
 
 import nbformat
 import numpy as np
 import pytest
+import torch
+from torch import nn
+from torch.optim import SGD
 
-from course_utils.measure.paired import paired_difference
-from course_utils.results import STUDIES, read_file
-from tests.places import ROOT
+from course_tools.run.lessons import NOTEBOOKS
+from course_tools.study.lesson_code import read_definitions
+from course_utils.config import load_config
+from course_utils.data.load import load_data
+from course_utils.measure.paired import PairedDifference, paired_difference
+from course_utils.study_results import read_study
+from course_utils.training.fit import fit
+from lesson_code.weight_averaging.averages import (
+    MeasureAverages,
+    measure_accuracy,
+    recompute_statistics,
+    share_of_step,
+    update,
+)
 
-GROUPS = list(itertools.product(("pretrained", "from scratch"), ("AdamW", "SGD")))
+LONG, SHORT, LAST, EMA, COSINE = "long", "fine-tuning", "last weights", "EMA", "cosine"
+ACCURACY = "val_accuracy"
 
 
 @pytest.fixture(scope="module")
-def rows():
-    return read_file(STUDIES / "weight_averaging/study.json")["rows"]
+def lesson():
+    """The functions and classes of the notebook, without its trainings."""
+    return read_definitions("13_weight_averaging")
+
+
+# ---- What the study measures.
+
+
+def test_the_shares_of_the_study_are_those_of_the_lesson(lesson):
+    for step in (1, 2, 37, 496):
+        assert share_of_step("ema", step, 496) == pytest.approx(1 - lesson["rising_decay"](step))
+        assert share_of_step("ema 0.9", step, 496) == pytest.approx(1.0 if step == 1 else 0.1)
+    numbers, mean = np.random.default_rng(0).standard_normal(8), 0.0
+    for step, number in enumerate(numbers, start=1):
+        mean += share_of_step("swa", step, 8) * (number - mean)
+    assert mean == pytest.approx(numbers[4:].mean())
+
+
+def test_an_update_takes_a_share_and_copies_the_counter_of_batches():
+    average, network = nn.BatchNorm1d(2), nn.BatchNorm1d(2)
+    nn.init.constant_(network.weight, 3.0)
+    network(torch.ones(4, 2))
+    update(average, network, 0.25)
+    torch.testing.assert_close(average.weight.data, torch.full((2,), 1.5))
+    torch.testing.assert_close(average.running_mean, 0.25 * network.running_mean)
+    assert average.num_batches_tracked == 1
+
+
+def make_network(num_classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(3072, 4), nn.BatchNorm1d(4), nn.Linear(4, num_classes))
 
 
 @pytest.fixture(scope="module")
-def text():
-    notebook = nbformat.read(ROOT / "notebooks" / "13_weight_averaging.ipynb", as_version=4)
-    return "\n".join(cell.source for cell in notebook.cells)
+def trained():
+    """Two epochs with different measurements, and without any."""
+    config = load_config("smoke", dataset="shapes").replace(num_train=64, num_val=40, epochs=2)
+    data = load_data(config.replace(batch_size=16))
+    options = {"model": make_network, "save": False}
+
+    def train(make=torch.optim.AdamW, **measured):
+        callbacks = [MeasureAverages(config.replace(batch_size=16), **measured)] if measured else []
+        trainer = {"callbacks": callbacks, "check_val_every_n_epoch": 2}
+        optimizer = lambda named: make(named, lr=1e-2)  # noqa: E731
+        return fit(config, data, make_optimizer=optimizer, trainer=trainer, **options)
+
+    watched = train(judged="ema", other=True, thorough=True, every=2)
+    return data, train(), train(judged="last", other=True), watched
 
 
-def read_accuracies(rows, start, optimizer, schedule):
-    """In percent: of the last weights and of the mean, both one per seed."""
-    kind = {"start": start, "optimizer": optimizer, "schedule": schedule}
-    found = [row for row in rows if row["seed"] != 100 and kind.items() <= row.items()]
-    assert sorted(row["seed"] for row in found) == list(range(8))
-    return [np.array([100 * row[name] for row in found]) for name in ("last", "mean")]
+def test_what_is_measured_does_not_change_the_training(trained):
+    data, plain, last, watched = trained
+    expected = recompute_statistics(plain.model, data)
+    torch.testing.assert_close(last.model.state_dict(), expected.state_dict(), rtol=0, atol=0)
+    assert last.metrics[ACCURACY] == watched.metrics["last"]
+    assert last.metrics["last_old"] == watched.metrics["last_old"] == plain.metrics[ACCURACY]
 
 
-def test_the_average_helps_at_a_constant_learning_rate_in_all_four_cases(rows, text):
-    assert "In all four cases the average, with its new statistics, helps at the constant" in text
-    for case in GROUPS:
-        last, mean = read_accuracies(rows, *case, "constant")
-        assert paired_difference(last, mean).verdict(margin=1) == "helps"
+def test_what_is_judged_is_validated(trained):
+    data, plain, last, watched = trained
+    assert watched.metrics[ACCURACY] == last.metrics["ema"]
+    assert last.metrics[ACCURACY] == measure_accuracy(last.model, data)
+    assert {"swa", "ema_0.9", "cooldown_2", "rise_ema"} < set(watched.metrics)
 
 
-def test_after_a_cosine_it_changes_less_than_one_point_and_helps_nowhere(rows, text):
-    assert "After one cosine its mean difference is below one point" in text
-    assert "it helps in none of the four" in text
-    for case in GROUPS:
-        last, mean = read_accuracies(rows, *case, "cosine")
-        found = paired_difference(last, mean)
-        assert abs(found.mean) < 1
-        assert found.verdict(margin=1) != "helps"
-
-
-def test_with_three_cosines_it_helps_once_and_hurts_once(rows, text):
-    assert "it helps in one case and hurts in another" in text
-    verdicts = [
-        paired_difference(*read_accuracies(rows, *case, "cyclic")).verdict(margin=1)
-        for case in GROUPS
-    ]
-    assert verdicts.count("helps") == verdicts.count("hurts") == 1
-
-
-def test_the_average_reaches_the_cosine_on_the_mean(rows, text):
-    assert "The averages are at least as good on the mean." in text
-    for case in GROUPS:
-        _, mean = read_accuracies(rows, *case, "constant")
-        last, _ = read_accuracies(rows, *case, "cosine")
-        assert mean.mean() > last.mean()
-
-
-def test_what_is_left_at_each_ones_best_learning_rate(rows, text):
-    for optimizer in ("AdamW", "SGD"):
-        kind = {"optimizer": optimizer, "schedule": "constant", "seed": 100}
-        found = [row for row in rows if kind.items() <= row.items()]
-        best = {name: max(100 * row[name] for row in found) for name in ("last", "mean")}
-        assert f"{best['mean'] - best['last']:.1f} points ({optimizer})" in text
-
-
-def test_the_lesson_has_the_best_learning_rates_of_the_search(rows):
-    for optimizer, chosen in (("AdamW", 0.002), ("SGD", 0.02)):
-        kind = {"optimizer": optimizer, "schedule": "constant", "seed": 100}
-        found = {row["lr"]: row["mean"] for row in rows if kind.items() <= row.items()}
-        assert max(found, key=found.get) == chosen
+# ---- The text of the lesson against the study that it reads.
