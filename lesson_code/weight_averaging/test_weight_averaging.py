@@ -29,7 +29,7 @@ ACCURACY = "val_accuracy"
 @pytest.fixture(scope="module")
 def lesson():
     """The functions and classes of the notebook, without its trainings."""
-    return read_definitions("13_weight_averaging")
+    return read_definitions("13_weight_averaging", ACCURACY=ACCURACY)
 
 
 # ---- What the study measures.
@@ -56,7 +56,9 @@ def test_an_update_takes_a_share_and_copies_the_counter_of_batches():
 
 
 def make_network(num_classes):
-    return nn.Sequential(nn.Flatten(), nn.Linear(3072, 4), nn.BatchNorm1d(4), nn.Linear(4, num_classes))
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(3072, 4), nn.BatchNorm1d(4), nn.Linear(4, num_classes)
+    )
 
 
 @pytest.fixture(scope="module")
