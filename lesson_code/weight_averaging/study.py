@@ -19,7 +19,7 @@ LONG = load_config("quick", dataset="photos", first_seed=0).replace(
     model="vgg_tiny", num_train=1000, num_val=2000, epochs=12, batch_size=32, progress=False
 )
 SHORT = LONG.replace(model="convnet_small", num_train=500, epochs=6, batch_size=64)
-LONG_LRS = (0.001, 0.002, 0.004)
+LONG_LRS = (0.001, 0.002, 0.004, 0.008)
 SHORT_LRS = (0.0004, 0.0008, 0.0016, 0.0032)
 EVERY = 4  # epochs: how often the long run is looked at
 
