@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.optim import SGD
 
 from course_tools.run.lessons import NOTEBOOKS
 from course_tools.study.lesson_code import read_definitions
@@ -87,10 +86,93 @@ def test_what_is_measured_does_not_change_the_training(trained):
 
 
 def test_what_is_judged_is_validated(trained):
-    data, plain, last, watched = trained
+    data, _, last, watched = trained
     assert watched.metrics[ACCURACY] == last.metrics["ema"]
     assert last.metrics[ACCURACY] == measure_accuracy(last.model, data)
     assert {"swa", "ema_0.9", "cooldown_2", "rise_ema"} < set(watched.metrics)
 
 
 # ---- The text of the lesson against the study that it reads.
+
+BASELINES = {  # of the first figure: baseline and treated, variant and metric of each
+    "old": ((LAST, "last_old"), (EMA, ACCURACY)),
+    "last": ((LAST, ACCURACY), (EMA, ACCURACY)),
+    "cosine": ((COSINE, ACCURACY), (EMA, ACCURACY)),
+    "beside": ((COSINE, ACCURACY), (COSINE, "ema")),
+}
+EPOCHS = (4, 8, 12)
+
+
+def read(regime, variant, metric=ACCURACY):
+    """Accuracies of the seeds, in percent."""
+    return 100 * read_study("weight_averaging").values(regime, variant, metric)
+
+
+def judge(regime, name) -> PairedDifference:
+    """What the EMA gains over a baseline, in points."""
+    return paired_difference(*(read(regime, *side) for side in BASELINES[name]))
+
+
+def read_along(metric, epoch):
+    """The EMA's trainings from random weights after an epoch."""
+    if epoch == EPOCHS[-1] and metric != "cooldown":
+        return read(LONG, EMA, ACCURACY if metric == "ema" else metric)
+    return read(LONG, EMA, f"{metric}_{epoch}")
+
+
+def compare_along(metric, baseline) -> dict[int, PairedDifference]:
+    """Their difference at each epoch, in points."""
+    return {
+        epoch: paired_difference(read_along(baseline, epoch), read_along(metric, epoch))
+        for epoch in EPOCHS
+    }
+
+
+def write(found: PairedDifference, sign: str = "") -> str:
+    """The mean with its interval."""
+    return f"{found.mean:{sign}.1f} points ({found.low:{sign}.1f} to {found.high:{sign}.1f})"
+
+
+def write_means(found: dict[int, PairedDifference]) -> str:
+    """The means at the three epochs."""
+    first, second, third = (f"{pair.mean:.1f}" for pair in found.values())
+    return f"{first}, {second} and {third} points"
+
+
+def write_sentences() -> dict[str, str]:
+    """What the lesson says of the study, by a name each."""
+    long, short = ({name: judge(regime, name) for name in BASELINES} for regime in (LONG, SHORT))
+    lead, cooled = compare_along("ema", "last"), compare_along("ema", "cooldown")
+    worse = compare_along("last_old", "last")
+    texts = read_study("text").difference(
+        "texts", "constant, averaged weights", "constant learning rate"
+    )
+    points = PairedDifference(*(100 * x for x in (texts.mean, texts.low, texts.high)), texts.n)
+    old = long["old"].mean - long["last"].mean
+    return {
+        "lead": f"by {write_means(lead)} after 4, 8 and 12 epochs",
+        "cooled": f"{write_means(cooled)} above the cooldown",
+        "old": f"makes this gain look {old:.1f} points larger, {long['old'].mean:.1f}",
+        "old_4": f"the last weights are {-worse[4].mean:.1f} points worse with them",
+        "last": write(long["last"]),
+        "cosine": write(long["cosine"], "+"),
+        "beside": write(long["beside"], "+"),
+        "short_last": write(short["last"], "+"),
+        "short_cosine": write(short["cosine"], "+"),
+        "short_beside": write(short["beside"], "+"),
+        "short_old": write(short["old"], "+"),
+        "texts": write(points, "+"),
+    }
+
+
+@pytest.fixture(scope="module")
+def text():
+    """All that the notebook says, in one line."""
+    notebook = nbformat.read(NOTEBOOKS / "13_weight_averaging.ipynb", as_version=4)
+    cells = (cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    return " ".join("\n".join(cells).split()).replace("−", "-")
+
+
+@pytest.mark.parametrize("name", write_sentences())
+def test_the_lesson_says_what_was_measured(name, text):
+    assert write_sentences()[name] in text
