@@ -20,7 +20,7 @@ PHOTOGRAPHS = load_config("quick", dataset="photos", first_seed=0).replace(
 )
 TEXTS = PHOTOGRAPHS.replace(dataset="glosses", model="text_small")
 DRAWINGS = PHOTOGRAPHS.replace(dataset="shapes")
-EPOCHS = {125: 16, 500: 8, 2000: 4}  # by number of labels
+EPOCHS = {125: 16, 500: 8, 2000: 4, 6000: 2}  # by number of labels
 HALVINGS = (0.5, 1.0, 2.0)  # of the learning rate that is given: the trials of each variant
 LAYER_WISE_AT = 500  # labels
 HEAD_LR = 0.01  # of the layer-wise learning rates, whose trials are those of the layers
