@@ -47,6 +47,10 @@ def test_the_pooled_noise_floor_of_the_race(race):
     std = 100 * math.sqrt(squares / df)
     assert (len(race), df) == (7, 10)
     assert std == pytest.approx(0.33, abs=0.005)
+    edges = std * np.sqrt(df / stats.chi2.ppf((0.975, 0.025), df))
+    assert edges == pytest.approx([0.2, 0.6], abs=0.05)
+    apart = [distance for values in race.values() for distance in list_distances(values)]
+    assert np.mean(apart) == pytest.approx(0.4, abs=0.05)
     assert stats.norm.ppf(0.975) * math.sqrt(2) * std == pytest.approx(0.9, abs=0.05)
     assert np.mean(race["scratch"]) == pytest.approx(0.86, abs=0.005)
 
@@ -69,9 +73,23 @@ def test_the_numbers_below_the_first_figure(study):
     assert np.mean(list_distances(values)) == pytest.approx(1.6, abs=0.05)
     assert max(list_distances(values)) == pytest.approx(4.1, abs=0.05)
     assert find_noise(values) == pytest.approx(1.37, abs=0.005)
-    assert find_noise(study.values("4,000 for 2 epochs", "baseline")) == pytest.approx(
-        1.45, abs=0.005
-    )
+    found = [
+        find_noise(study.values(regime, variant))
+        for variant in VARIANTS
+        for regime in ("1,000 for 8 epochs", "4,000 for 2 epochs")
+    ]
+    assert found == pytest.approx([1.37, 1.45, 1.01, 0.73], abs=0.005)
+
+
+def test_the_range_of_the_noise_floor_in_the_recap(study):
+    found = [find_noise(study.values(x, variant)) for x in study.regimes for variant in VARIANTS]
+    assert (min(found), max(found)) == pytest.approx((0.7, 2.5), abs=0.05)
+
+
+def test_how_far_two_normal_values_are_apart():
+    """On average 2/√π standard deviations."""
+    drawn = np.random.default_rng(0).normal(size=(2, 1_000_000))
+    assert np.abs(drawn[0] - drawn[1]).mean() == pytest.approx(1.13, abs=0.005)
 
 
 def test_what_two_single_runs_must_differ_by(study):
@@ -80,21 +98,23 @@ def test_what_two_single_runs_must_differ_by(study):
 
 
 @pytest.mark.parametrize(
-    ("regime", "points", "verdict", "misled"),
+    ("regime", "points", "verdict", "seen", "misled"),
     [
-        ("1,000 for 2 epochs", -2.7, "hurts", 0.18),
-        ("1,000 for 8 epochs", 2.6, "helps", 0.06),
-        ("4,000 for 2 epochs", 3.2, "helps", 0.03),
+        ("1,000 for 2 epochs", -2.7, "hurts", 0.16, 0.18),
+        ("1,000 for 8 epochs", 2.6, "helps", 0.32, 0.04),
+        ("4,000 for 2 epochs", 3.2, "helps", 0.56, 0.03),
     ],
 )
-def test_the_effect_of_the_schedule(study, regime, points, verdict, misled):
+def test_the_effect_of_the_schedule(study, regime, points, verdict, seen, misled):
     found = study.difference(regime, "cosine schedule")
     assert 100 * found.mean == pytest.approx(points, abs=0.05)
     assert found.verdict(margin=study.margin) == verdict
     baseline, cosine = (study.values(regime, variant) for variant in VARIANTS)
     differences = (cosine[None] - baseline[:, None])[~np.eye(len(baseline), dtype=bool)]
-    share = np.mean(np.sign(points) * differences <= 0)
-    assert share == pytest.approx(misled, abs=0.005)
+    right = 100 * np.sign(points) * differences
+    limit = stats.norm.ppf(0.975) * math.hypot(find_noise(baseline), find_noise(cosine))
+    assert np.mean(right > limit) == pytest.approx(seen, abs=0.005)
+    assert np.mean(right < 0) == pytest.approx(misled, abs=0.005)
     assert abs(100 * found.mean) > find_noise(baseline)
 
 
@@ -105,4 +125,6 @@ def test_the_noise_floor_of_a_constant_learning_rate_is_larger(study):
         for variant in VARIANTS
     ]
     df = sum(len(study.seeds) - 1 for _ in study.regimes)
-    assert 2 * stats.f.sf(variances[0] / variances[1], df, df) < 0.05
+    assert 100 * np.sqrt(variances) == pytest.approx([1.83, 1.10], abs=0.005)
+    p = 2 * stats.f.sf(variances[0] / variances[1], df, df)
+    assert p == pytest.approx(0.011, abs=0.0005)

@@ -20,7 +20,7 @@ RANDPERM_SEED = "is the permutation that of torch.randperm, seeded with seed + e
 OWN = "still this rank's own: copy the bucket back."
 PLACES = "at the wrong places: each part of the bucket belongs to the gradient it came from."
 
-# Bugs of the function in the lesson.
+# Bugs of the function in the lesson, and a broadcast that an answer leaves out.
 UNSENT = ("group.broadcast(tensor)", "pass")
 UNTOLD = ("sampler.set_epoch(epoch)", "pass")
 UNDIVIDED = ("                parameter.grad /= size\n", "")

@@ -140,7 +140,7 @@ def _explain_average(found: Tensor, right: Tensor, size: int) -> str:
     return "not the mean over the ranks."
 
 
-# ---- ★★★ Five bugs on two ranks.
+# ---- ★★★ Four bugs on two ranks.
 
 # The ranks train on 45 images: batches of 6 leave a shorter last one on 2 and on 3 ranks,
 # and on 2 ranks the sampler repeats an image.

@@ -22,7 +22,7 @@ DEFINITIONS = load_config("quick", dataset="glosses", first_seed=0).replace(
     model="text_small", num_train=500, num_val=2000, epochs=5, batch_size=32, progress=False
 )
 MAX_NORM = 1.0  # the default of recipes for transformers since GPT-3
-SPIKE_STEP = 20  # of 80, when the warm-up is over
+SPIKE_STEP = 20  # of 75, when the warm-up is over
 ADAMW = (3e-4, 1e-3, 3e-3, 1e-2)  # learning rates that are tried
 MOMENTUM = (1e-3, 3e-3, 1e-2, 3e-2)  # the same for SGD
 MOMENTUM_FROM_SCRATCH = (0.03, 0.1, 0.3, 1.0)
@@ -66,7 +66,7 @@ STUDY = Study(
     "Where does clipping the norm of the gradient help?",
     {
         "one spike, planted": Regime(
-            "500 definitions for 5 epochs, where the gradient of step 20 of 80 is planted to be "
+            "500 definitions for 5 epochs, where the gradient of step 20 of 75 is planted to be "
             "1,000 times too large: clipping is meant for such a step, and here it is known where "
             "it is.",
             DEFINITIONS,

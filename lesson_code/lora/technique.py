@@ -75,7 +75,7 @@ def check_pytorch_card(card):
     torch.testing.assert_close(merged(x), expected, atol=1e-4, rtol=1e-4)
 
     default = card["LoRALinear"](nn.Linear(4, 3))
-    assert default.scale == 16 / 8
+    assert default.scale == 8 / 8
     assert default.A.shape == (8, 4)
     head = {"1.weight", "1.bias"}
     adapters = {f"0.{name}.{part}" for name in card["names"] for part in "AB"}
@@ -110,7 +110,7 @@ def check_lightning_card(card):
     assert sum(p.numel() for p in group["params"]) == 2 * (5 + 27 + 6 + 80) + 4 * 7
 
     config = card["lit"].model.peft_config["default"]
-    assert (config.r, config.lora_alpha) == (8, 16)
+    assert (config.r, config.lora_alpha) == (8, 8)
     assert card["lit"].lr == 1e-3
     file = Path("adapter") / "adapter_model.safetensors"
     assert file.stat().st_size < 0.5 * sum(p.nbytes for p in card["vit"].parameters())

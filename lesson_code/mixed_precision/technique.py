@@ -19,7 +19,18 @@ def invariant(record):
     assert {gradient.dtype for gradient in record.gradients} == {torch.float32}
 
 
+FORMATS = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16, "32-true": torch.float32}
 FAULTS = [("trainer", {"precision": "bf16-true"}), ("trainer", {"precision": "32-true"})]
+
+
+def choose_precision():
+    """What a card should take: bf16 with instructions for it, else fp16 on a GPU, fp32 on a CPU."""
+    if torch.cuda.is_available():
+        emulates = not torch.cuda.is_bf16_supported(including_emulation=False)
+        return "16-mixed" if emulates else "bf16-mixed"
+    able = torch.cpu.get_capabilities()
+    names = ("avx512_bf16", "amx_bf16", "bf16")  # two of x86, one of ARM
+    return "bf16-mixed" if any(able.get(name) for name in names) else "32-true"
 
 
 def make_batches(factor=1.0):
@@ -48,12 +59,13 @@ def train_by_hand(model, batches, dtype, max_norm, scale):
 
 
 def check_pytorch_card(card):
-    """Its steps are those by hand: in bf16, in fp16 with a scale, clipped, skipped if infinite."""
+    """Its steps are those by hand: bf16, fp32, fp16 with a scale; clipped, skipped if infinite."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.ReLU(), nn.Linear(6, 5))
     cases = (
         (torch.bfloat16, 1.0, 0.1, 1.0),
         (torch.bfloat16, 1.0, 100.0, 1.0),
+        (torch.float32, 1.0, 0.1, 1.0),
         (torch.float16, 2.0**16, 0.1, 1.0),
         (torch.float16, 2.0**16, 0.1, math.inf),
     )
@@ -71,13 +83,15 @@ def check_pytorch_card(card):
             torch.testing.assert_close(parameter, other, atol=1e-6, rtol=1e-4)
     assert {p.dtype for p in card["net"].parameters()} == {torch.float32}
     assert card["device"] == ("cuda" if torch.cuda.is_available() else "cpu")
+    assert card["dtype"] == FORMATS[choose_precision()]
+    assert card["scaler"].is_enabled() == (card["dtype"] == torch.float16)
     assert card["optimizer"].param_groups[0]["lr"] == 1e-3
     steps = {int(state["step"]) for state in card["optimizer"].state.values()}
     assert steps == {2 * len(card["batches"])}, "two epochs with one scaler"
 
 
 def check_lightning_card(card):
-    """It trained in bf16-mixed with clipping, and its weights are fp32."""
+    """It trained in mixed precision, where it is fast, with clipping; its weights are fp32."""
     model = nn.Linear(6, 6)
     lit = card["LitMixed"](copy.deepcopy(model), lr=0.25)
     batch = torch.randn(9, 6), torch.arange(9) % 6
@@ -87,5 +101,5 @@ def check_lightning_card(card):
     assert card["lit"].lr == 1e-3
     assert {p.dtype for p in card["lit"].parameters()} == {torch.float32}
     trainer = card["trainer"]
-    assert (trainer.precision, trainer.gradient_clip_val) == ("bf16-mixed", 1.0)
+    assert (trainer.precision, trainer.gradient_clip_val) == (choose_precision(), 1.0)
     assert trainer.global_step == len(card["rows"])

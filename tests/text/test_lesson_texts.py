@@ -152,6 +152,7 @@ def test_what_lessons_say_of_a_gpu_is_what_was_measured():
         ("ResNet-50", "fp32", "contiguous"),
         ("ResNet-50", "fp32, PyTorch's default", "contiguous"),
         ("ResNet-50", "bf16", "contiguous"),
+        ("ResNet-50", "tf32", "channels last"),
         ("ResNet-50", "bf16", "channels last"),
         ("ViT-B/16", "fp32, PyTorch's default", "contiguous"),
         ("ViT-B/16", "tf32", "contiguous"),
