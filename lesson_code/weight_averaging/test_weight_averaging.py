@@ -162,7 +162,26 @@ def write_sentences() -> dict[str, str]:
         "short_beside": write(short["beside"], "+"),
         "short_old": write(short["old"], "+"),
         "texts": write(points, "+"),
+        "statistics": (
+            f"New statistics bring the last weights {statistics(LONG, 'last', 'last_old'):.1f} "
+            f"points from random weights and {statistics(SHORT, 'last', 'last_old'):.1f} in "
+            f"fine-tuning. The EMA loses {statistics(LONG, ACCURACY, 'ema_last_statistics'):.1f} "
+            "points from random weights if it has those of the last weights, and "
+            f"{statistics(LONG, ACCURACY, 'ema_averaged_statistics'):.1f} with averaged ones"
+        ),
+        "decay": (
+            f"From random weights the rising decay is {statistics(LONG, ACCURACY, 'ema_0.9'):.1f} "
+            f"points ahead of 0.9 and {statistics(LONG, ACCURACY, 'swa'):.1f} ahead of the mean of "
+            f"the second half, whereas 0.999 leaves {read(LONG, EMA, 'ema_0.999').mean():.0f} %"
+        ),
+        "decay_short": f"and {read(SHORT, EMA, 'ema_0.999').mean():.0f} % in fine-tuning",
+        "along": write_means(compare_along("cooldown", "last")),
     }
+
+
+def statistics(regime, better, worse):
+    """By how much the EMA's trainings differ in two metrics, in points, on the mean."""
+    return (read(regime, EMA, better) - read(regime, EMA, worse)).mean()
 
 
 @pytest.fixture(scope="module")
@@ -176,3 +195,59 @@ def text():
 @pytest.mark.parametrize("name", write_sentences())
 def test_the_lesson_says_what_was_measured(name, text):
     assert write_sentences()[name] in text
+
+
+def test_the_verdicts_are_those_that_the_lesson_names(text):
+    verdicts = {
+        (regime, name): judge(regime, name).verdict(margin=1)
+        for regime in (LONG, SHORT)
+        for name in BASELINES
+    }
+    assert verdicts[LONG, "last"] == verdicts[LONG, "cosine"] == "helps"
+    assert verdicts[LONG, "beside"] == verdicts[SHORT, "beside"] == "equivalent"
+    assert verdicts[SHORT, "last"] == verdicts[SHORT, "cosine"] == "inconclusive"
+    assert judge(SHORT, "last").mean < 0 < judge(SHORT, "cosine").mean
+    cooled = [found.verdict(margin=1) for found in compare_along("ema", "cooldown").values()]
+    assert cooled == ["equivalent", "helps", "helps"]
+    texts = read_study("text")
+    for averaged in ("constant, averaged weights", "constant learning rate"):
+        assert texts.difference("texts", averaged).verdict(margin=0.01) == "equivalent"
+    assert "helps" in text
+
+
+def test_what_is_said_of_statistics_and_decays():
+    ema, last = read(LONG, EMA), read(LONG, EMA, "ema_last_statistics")
+    assert paired_difference(ema, last).verdict(margin=1) == "hurts"
+    averaged = paired_difference(ema, read(LONG, EMA, "ema_averaged_statistics"))
+    assert averaged.verdict(margin=1) == "equivalent"
+    for metric in ("ema_last_statistics", "ema_averaged_statistics", "swa", "ema_0.9"):
+        short = paired_difference(read(SHORT, EMA), read(SHORT, EMA, metric))
+        assert short.verdict(margin=1) == "equivalent"
+
+
+def test_no_flatter_minimum_is_shown():
+    study = read_study("weight_averaging")
+    last, ema = (
+        {regime: study.values(regime, EMA, f"rise_{name}") for regime in (LONG, SHORT)}
+        for name in ("last", "ema")
+    )
+    assert (
+        paired_difference(last[LONG], ema[LONG]).low
+        < 0
+        < paired_difference(last[LONG], ema[LONG]).high
+    )
+    assert paired_difference(last[SHORT], ema[SHORT]).low > 0
+
+
+def test_both_were_best_at_the_same_learning_rate_and_none_at_an_edge():
+    study = read_study("weight_averaging")
+    lrs = {
+        regime: [float(study.best[regime][x].removeprefix("lr ")) for x in (LAST, EMA, COSINE)]
+        for regime in (LONG, SHORT)
+    }
+    parameters = (
+        nbformat.read(NOTEBOOKS / "13_weight_averaging.ipynb", as_version=4).cells[5].source
+    )
+    assert "\nLR = 0.0008 " in parameters
+    assert "\nCOSINE_LR = 0.0016 " in parameters
+    assert lrs == {LONG: [0.002, 0.002, 0.004], SHORT: [0.0008, 0.0008, 0.0016]}
