@@ -153,7 +153,7 @@ def write_sentences() -> dict[str, str]:
         "lead": f"by {write_means(lead)} after 4, 8 and 12 epochs",
         "cooled": f"{write_means(cooled)} above the cooldown",
         "old": f"makes this gain look {old:.1f} points larger, {long['old'].mean:.1f}",
-        "old_4": f"the last weights are {-worse[4].mean:.1f} points worse with them",
+        "old_12": f"the last weights are {-worse[12].mean:.1f} points worse with them",
         "last": write(long["last"]),
         "cosine": write(long["cosine"], "+"),
         "beside": write(long["beside"], "+"),
