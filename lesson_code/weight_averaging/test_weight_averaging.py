@@ -159,8 +159,6 @@ def write_sentences() -> dict[str, str]:
         "beside": write(long["beside"], "+"),
         "short_last": write(short["last"], "+"),
         "short_cosine": write(short["cosine"], "+"),
-        "short_beside": write(short["beside"], "+"),
-        "short_old": write(short["old"], "+"),
         "texts": write(points, "+"),
         "statistics": (
             f"New statistics bring the last weights {statistics(LONG, 'last', 'last_old'):.1f} "
