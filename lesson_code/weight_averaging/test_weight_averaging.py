@@ -159,6 +159,10 @@ def write_sentences() -> dict[str, str]:
         "beside": write(long["beside"], "+"),
         "short_last": write(short["last"], "+"),
         "short_cosine": write(short["cosine"], "+"),
+        "recap": (
+            f"From random weights at a constant learning rate an EMA was {long['last'].mean:.1f} "
+            f"points better than the last weights and {long['cosine'].mean:.1f} better than a cosine"
+        ),
         "texts": write(points, "+"),
         "statistics": (
             f"New statistics bring the last weights {statistics(LONG, 'last', 'last_old'):.1f} "
