@@ -161,7 +161,8 @@ def write_sentences() -> dict[str, str]:
         "short_cosine": write(short["cosine"], "+"),
         "recap": (
             f"From random weights at a constant learning rate an EMA was {long['last'].mean:.1f} "
-            f"points better than the last weights and {long['cosine'].mean:.1f} better than a cosine"
+            f"points better than the last weights and {long['cosine'].mean:.1f} better than a "
+            "cosine"
         ),
         "texts": write(points, "+"),
         "statistics": (
