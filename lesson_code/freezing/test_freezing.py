@@ -17,7 +17,11 @@ from course_utils.study_results import read_study
 
 FULL, LAST, PROBE, SCRATCH = "full fine-tuning", "last stage", "linear probe", "from scratch"
 LAYER_WISE = "layer-wise learning rates"
-LABELS = {"photographs": (125, 500, 2000), "definitions": (125, 500, 2000), "drawings": (125, 500)}
+LABELS = {
+    "photographs": (125, 500, 2000, 6000),
+    "definitions": (125, 500, 2000),
+    "drawings": (125, 500),
+}
 
 
 @pytest.fixture(scope="module")
@@ -106,8 +110,8 @@ def test_the_study_has_the_labels_and_epochs_that_the_text_says(study, read_text
     found = {
         (config.num_train, config.epochs) for config in (x.config for x in study.regimes.values())
     }
-    assert found == {(125, 16), (500, 8), (2000, 4)}
-    assert "16 with 125 labels, 8 with 500, 4 with 2,000" in read_text("first-md")
+    assert found == {(125, 16), (500, 8), (2000, 4), (6000, 2)}
+    assert "16 with 125 labels, 8 with 500, 4 with 2,000, 2 with 6,000" in read_text("first-md")
     assert set(study.regimes) == {
         f"{kind}, {n:,}" for kind, labels in LABELS.items() for n in labels
     }
@@ -135,9 +139,9 @@ def test_with_few_labels_a_part_is_ahead(compare_in_points, judge, read_text):
     }
 
 
-def test_with_2000_labels_everything_is_ahead(judge):
-    for kind in ("photographs", "definitions"):
-        assert {judge(kind, 2000, v) for v in (PROBE, LAST)} == {"hurts"}
+def test_with_2000_labels_or_more_everything_is_ahead(judge):
+    for kind, labels in (("photographs", 2000), ("photographs", 6000), ("definitions", 2000)):
+        assert {judge(kind, labels, v) for v in (PROBE, LAST)} == {"hurts"}
     assert {judge("drawings", 500, v) for v in (PROBE, LAST)} == {"hurts"}
 
 
@@ -165,8 +169,15 @@ def test_the_distance_decides_what_the_probe_loses(compare_in_points, read_text)
 def test_the_numbers_of_the_verdict(compare_in_points, judge, read_text):
     text = read_text("ff8d2648")
     assert judge("photographs", 500, LAST) == "equivalent"
-    many = [-compare_in_points(kind, 2000, LAST).mean for kind in ("photographs", "definitions")]
-    assert f"behind by {many[0]:.1f} points, with 2,000 definitions by {many[1]:.1f}" in text
+    lost = {
+        setting: f"{-compare_in_points(*setting, LAST).mean:.1f}"
+        for setting in (("photographs", 2000), ("photographs", 6000), ("definitions", 2000))
+    }
+    many, most, definitions = lost.values()
+    assert (
+        f"with 2,000 it is behind by {many} points and with 6,000 by {most}, with 2,000 "
+        f"definitions by {definitions}" in text
+    )
     far = [-compare_in_points("drawings", 500, variant).mean for variant in (LAST, PROBE)]
     assert f"the last stage loses {far[0]:.0f} points, and the probe {far[1]:.0f}" in text
 
