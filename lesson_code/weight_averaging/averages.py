@@ -94,7 +94,7 @@ def measure_rise(network: nn.Module, data: ImageData) -> float:
         generator = torch.Generator().manual_seed(direction)
         for tensor in changed.parameters() if direction else ():
             noise = torch.randn(tensor.shape, generator=generator)
-            tensor += NOISE * tensor.norm() * noise / noise.numel() ** 0.5
+            tensor.add_(NOISE * tensor.norm() * noise / noise.numel() ** 0.5)
         update_bn(few.plain_loader(), changed)
         changed.eval()
         batches = few.eval_loader(few.train)
