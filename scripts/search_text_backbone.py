@@ -4,7 +4,7 @@
 
 Each of ``CANDIDATES`` is pretrained on the definitions that have no label, and judged by a fixed
 transfer test. What ``data/results/text_backbone_search.json`` has already is not done again, so the
-search can be stopped at any time. About an hour and a half on one core.
+search can be stopped after any of them. It takes hours on one core.
 """
 
 import copy

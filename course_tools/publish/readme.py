@@ -1,7 +1,7 @@
 """What is stored of results, as ``docs/results.md`` and the README show it; by ``course sync``.
 
 The page has a row for each headline of a lesson, the race in a sentence, and where the numbers come
-from. The README has the findings: of each lesson the first headline that is decided over ten pairs.
+from. The README has the findings: of each lesson the first headline that is decided over ten seeds.
 """
 
 import re
@@ -39,7 +39,7 @@ NONE_YET = (
     "No results are kept yet: `course run --profile quick --save-results quick_photos_2cores` "
     "measures them."
 )
-FINDING_PAIRS = 10  # seeds, of both variants, that a finding needs
+FINDING_SEEDS = 10  # paired ones, that a finding needs
 
 
 @contextmanager
@@ -149,13 +149,13 @@ def describe_first_headlines(lessons: Sequence[Lesson], root: Path = ROOT) -> di
 
 
 def _is_finding(measured: str) -> bool:
-    """Whether the verdict is decided, over `FINDING_PAIRS` pairs at least."""
-    found = re.search(r"; (\d+) .*(helps|hurts|equivalent \(.*\))$", measured)
-    return found is not None and int(found[1]) >= FINDING_PAIRS
+    """Whether the verdict is decided, over `FINDING_SEEDS` seeds at least."""
+    found = re.search(r"; (\d+) seeds\b.*(helps|hurts|equivalent \(.*\))$", measured)
+    return found is not None and int(found[1]) >= FINDING_SEEDS
 
 
 def format_findings(lessons: Sequence[Lesson], root: Path = ROOT) -> str:
-    """The README's list: of each lesson the first headline that is decided, over ten pairs or more.
+    """The README's list: of each lesson the first headline that is decided, over ten seeds or more.
 
     Raises:
         CourseError: as `format_section`.

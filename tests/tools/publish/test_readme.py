@@ -278,10 +278,15 @@ def test_findings_are_the_first_headlines_that_are_decided_over_ten_seeds(
     ]
     measured["runs"] += many
     store(tmp_path, results, {})
+    values = enumerate([0.5] * 12 + [0.7] * 12)
+    trials = [{"kind": "ab"[n // 12], "seed": n % 12, "accuracy": value} for n, value in values]
+    path = tmp_path / "lesson_code" / "mine.json"
+    path.write_text(json.dumps({**STUDY, "rows": trials}))
+    settings = FROM_STUDY | {"pairs": "equal settings"}
     few = {"comparison": "short", "arm": "mixup"}
     undecided = {"claim": results["lessons"][0]["claims"][0]["text"], "label": "it holds"}
     helpful = {"comparison": "ten", "arm": "mixup"}
-    shown = dataclasses.replace(lesson, headline=[undecided, few, helpful, helpful])
+    shown = dataclasses.replace(lesson, headline=[undecided, few, settings, helpful, helpful])
     assert format_findings([shown], tmp_path) == (
         "- 01 · mixup against baseline (ten): **helps**, +1.00 points (+1.00 to +1.00)"
     )
