@@ -139,4 +139,3 @@ def _change(images: Tensor, resize: Resize | None, dataset: BatchDataset) -> Ten
     pixels = (images.permute(0, 2, 3, 1) * std + mean).mul(255).round().byte()  # (B, H, W, 3)
     changed = torch.from_numpy(resize(pixels.cpu().contiguous().numpy())).to(images.device)
     return ((changed.float() / 255 - mean) / std).permute(0, 3, 1, 2)
-
