@@ -36,7 +36,7 @@ from course_utils.files import ROOT
 from course_utils.models.create import create_model
 from lesson_code.dali.jpegs import draw_scenes, read_jpeg, write_jpegs
 
-LESSON = "11_dali"
+LESSON, BASE = "11_dali", "image by image"
 GRAPH = ("augment", "read_and_resize", "make_pipeline", "NativeLoader")
 IMAGES, EPOCHS = 768, 2
 THREADS = 2  # of PyTorch in this process, and of DALI
@@ -56,7 +56,8 @@ def write_definitions(names: tuple[str, ...], path: Path) -> str:
 
 
 def _parse(cell: nbformat.NotebookNode) -> list[ast.stmt]:
-    if cell.cell_type != "code" or "nbgrader" in cell.metadata:
+    left_out = "nbgrader" in cell.metadata or "card" in cell.metadata.get("tags", [])
+    if cell.cell_type != "code" or left_out:
         return []
     return ast.parse(cell.source).body
 
@@ -71,7 +72,8 @@ def read_lesson(data: ImageData, folder: Path) -> dict[str, Any]:
     files = write_jpegs(draw_scenes(data.train), folder / "large")
     names = {"A": A, "fn": fn, "pipeline_def": pipeline_def, "types": types}
     names |= {"dali_math": dali_math, "DALIGenericIterator": DALIGenericIterator}
-    names |= {"LastBatchPolicy": LastBatchPolicy, "THREADS": THREADS, "data": data, "files": files}
+    names |= {"LastBatchPolicy": LastBatchPolicy, "THREADS": THREADS, "BASE": BASE}
+    names |= {"data": data, "files": files}
     names |= {"crop": len(read_jpeg(files.paths[0])) // 2, "size": data.train.images.shape[1]}
     lesson = read_definitions(LESSON, **names)
     path = folder / "graph.py"
@@ -87,7 +89,7 @@ def make_loaders(lesson: dict[str, Any]) -> Loaders:
     workers = {"persistent_workers": True, "worker_init_fn": lesson["seed_worker"]}
     by_batch = lesson["BatchLoader"]
     loaders: Loaders = {
-        "image by image": load_files(data, 0),
+        BASE: load_files(data, 0),
         "one worker": load_files(data, 0, num_workers=1, **workers),
         "two workers": load_files(data, 0, num_workers=2, **workers),
         "DALI": lesson["NativeLoader"](data, 0),
@@ -95,7 +97,7 @@ def make_loaders(lesson: dict[str, Any]) -> Loaders:
         "small files": lesson["load_small"](data, 0),
         "small files, batched": by_batch(lesson["small_files"], 0),
     }
-    first = next(iter(loaders["image by image"]))
+    first = next(iter(loaders[BASE]))
     loaders["one batch repeated"] = DataLoader([first] * (IMAGES // len(first[1])), batch_size=None)
     return loaders
 

@@ -73,14 +73,14 @@ def check_pytorch_card(card):
     """Each image of a batch is mirrored and shifted by itself; what is loaded, and in which order."""
     mean, std = torch.tensor([123.7, 116.3, 103.5]), torch.tensor([58.4, 57.1, 57.4])
     levels = torch.arange(10, dtype=torch.uint8)
-    images = card["augment"](levels[:, None, None, None].expand(10, 3, 8, 8))
+    images = card["shift_and_flip"](levels[:, None, None, None].expand(10, 3, 8, 8))
     expected = (levels[:, None].float() - mean) / std  # of images with one grey level
     assert images.shape == (10, 3, 8, 8)
     torch.testing.assert_close(images.amin(dim=(2, 3)), expected)
     torch.testing.assert_close(images.amax(dim=(2, 3)), expected)
 
     image = torch.randint(256, (3, 8, 8), dtype=torch.uint8)
-    changed = card["augment"](image.expand(200, 3, 8, 8), shift=1)
+    changed = card["shift_and_flip"](image.expand(200, 3, 8, 8), shift=1)
     pixels = changed * std[:, None, None] + mean[:, None, None]
     possible = []
     for flipped in (image, image.flip(2)):
