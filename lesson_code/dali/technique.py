@@ -70,7 +70,7 @@ FAULTS = [("make_loader", RepeatABatch)]
 
 
 def check_pytorch_card(card):
-    """Each image of a batch is mirrored and shifted by itself; what is loaded, and in which order."""
+    """Each image is mirrored and shifted by itself; what is loaded, and in which order."""
     mean, std = torch.tensor([123.7, 116.3, 103.5]), torch.tensor([58.4, 57.1, 57.4])
     levels = torch.arange(10, dtype=torch.uint8)
     images = card["shift_and_flip"](levels[:, None, None, None].expand(10, 3, 8, 8))

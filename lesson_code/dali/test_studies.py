@@ -1,6 +1,5 @@
 """The text of lesson 11 against its two stored studies, and the module that resizes."""
 
-import re
 from dataclasses import replace
 
 import nbformat
@@ -12,7 +11,6 @@ from course_tools.run.lessons import NOTEBOOKS
 from course_utils.config import load_config
 from course_utils.data.load import load_data
 from course_utils.measure.paired import paired_difference
-from course_utils.measured import read_measured
 from course_utils.results import STUDIES, read_file
 from course_utils.study_results import read_study
 from course_utils.training.fit import fit
@@ -20,7 +18,7 @@ from lesson_code.dali import resizing
 from lesson_code.dali.jpegs import draw_scenes, read_jpeg, write_jpegs
 
 FEWEST_ROUNDS = 8  # fewer are a trial, about which the text says nothing
-SHORT, LONG, HALF = "files, 2 epochs", "files, 8 epochs", "half size"
+SHORT, LONG, ROTATED, HALF = "files, 2 epochs", "files, 8 epochs", "files, rotated", "half size"
 AS_TRAINED, NEVER, SMALL = "resized as in training", "never enlarged", "small files"
 
 
@@ -126,3 +124,68 @@ def test_each_round_has_all_loaders(stored):
     assert len(loaders) == 8
     assert len(pairs) == len(stored["rows"]) == 8 * len({row["round"] for row in stored["rows"]})
     assert (stored["epochs"], stored["batch_size"]) == (2, 64)
+
+
+LESS_WORK = "Small files and DALI need less processor time for each image, whereas two workers do not"
+FASTEST = "The fastest loader needs no new library, because it reads small files and augments whole"
+SLOWEST = "With small files the throughput rises more than with two workers"
+
+
+def test_which_loaders_need_less_processor_time(compare_loaders, text):
+    """If this fails: change the sentence in the First result, and the one in the Experiment."""
+    assert LESS_WORK in text
+    assert "Two workers do not save processor time" in text
+    for loader in ("small files", "DALI"):
+        assert compare_loaders(loader, "image by image", "processor_ms").high < 0, loader
+    assert compare_loaders("two workers", "image by image", "processor_ms").low > -np.log(1.05)
+
+
+def test_which_loader_is_the_fastest(compare_loaders, stored, text):
+    """If this fails: change the sentences in the First result and in the Verdict."""
+    assert FASTEST in text
+    rounds = read_rounds(stored, "images_per_s")
+    for loader in set(rounds) - {"small files, batched", "one batch repeated"}:
+        assert compare_loaders("small files, batched", loader).low > 0, loader
+    assert SLOWEST in text
+    assert compare_loaders("small files", "two workers").low > 0
+
+
+# ---- The stored study: resizing.
+
+
+@pytest.fixture(scope="module")
+def study():
+    return read_study("dali")
+
+
+def judge_resizing(study, regime, way):
+    values = [study.values(regime, AS_TRAINED, x) for x in ("val_accuracy", f"accuracy_{way}")]
+    return paired_difference(*values)
+
+
+def read_matrix(study):
+    """Mean accuracies in percent, a row for each way of training."""
+    ways = ("area", "antialiased", "nearest")
+    rows = [[study.values(HALF, x, f"accuracy_half_{y}").mean() for y in ways] for x in ways]
+    return 100 * np.array(rows)
+
+
+def write_sentences():
+    """What the lesson says of the study of resizing."""
+    study = read_study("dali")
+    lost = {
+        (regime, way): -100 * judge_resizing(study, regime, way).mean
+        for regime in (SHORT, ROTATED)
+        for way in ("linear", "antialiased", "never_enlarged")
+    }
+    longer = -100 * study.difference(LONG, NEVER).mean
+    small = 100 * study.difference(SHORT, SMALL).mean
+    matrix = read_matrix(study)
+    worst = np.max(matrix.diagonal()[:, None] - matrix)
+    return {"lost": lost, "longer": longer, "small": small, "matrix": matrix, "worst": worst}
+
+
+def test_the_same_weights_were_validated_in_all_ways(study):
+    for regime in (SHORT, ROTATED):
+        never = study.values(regime, AS_TRAINED, "accuracy_never_enlarged")
+        np.testing.assert_array_equal(never, study.values(regime, NEVER))
