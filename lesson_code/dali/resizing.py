@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from torchvision.transforms.v2 import functional
 
-from course_utils.data.augment import train_transform
 from course_utils.data.image_data import ImageData
 from course_utils.data.loaders import BatchDataset
 from lesson_code.dali.jpegs import ENLARGED, QUALITY
@@ -21,7 +20,6 @@ __all__ = [
     "WAYS",
     "ValidateResized",
     "enlarge",
-    "load_augmented",
     "load_resized",
     "pass_half_size",
     "pass_large",
@@ -90,14 +88,6 @@ def load_resized(data: ImageData, seed: int, resize: Resize) -> DataLoader:
     """The data seam: the course's loader of training images that were resized before."""
     images = resize(data.train.images)
     return replace(data, train=replace(data.train, images=images)).train_loader(seed)
-
-
-def load_augmented(data: ImageData, seed: int, resize: Resize) -> DataLoader:
-    """As `load_resized`, but augmented image by image, as the loaders of lesson 11 do."""
-    transform = train_transform(data.mean, data.std, seed)
-    train = replace(data.train, images=resize(data.train.images), transform=transform)
-    generator = torch.Generator().manual_seed(seed)
-    return DataLoader(train, data.batch_size, shuffle=True, drop_last=True, generator=generator)
 
 
 WAYS: dict[str, Resize | None] = {  # to resize validation images; None: they stay

@@ -5,7 +5,6 @@ The learning rate is the one that the search of lesson 02 found for photographs 
 and no variant has a better one of its own.
 """
 
-from collections.abc import Callable
 from functools import partial
 
 from torch.optim import AdamW
@@ -16,7 +15,6 @@ from course_utils.training.schedules import warmup_cosine
 from lesson_code.dali.resizing import (
     Resize,
     ValidateResized,
-    load_augmented,
     load_resized,
     pass_half_size,
     read_large_files,
@@ -41,12 +39,11 @@ def train(
     resize: Resize,
     judged: str,
     others: tuple[str, ...] = (),
-    load: Callable = load_resized,
 ) -> dict[str, dict]:
     """The one trial of a variant: trained on images resized in one way, validated on another."""
     options = {
         "pretrained": True,
-        "make_loader": partial(load, resize=resize),
+        "make_loader": partial(load_resized, resize=resize),
         "make_optimizer": partial(AdamW, lr=LR),
         "make_schedule": warm_up_tenth,
         "trainer": {
@@ -94,21 +91,12 @@ STUDY = Study(
                     tuple(f"half_{other}" for other in HALF_SIZE),
                 )
                 for way in HALF_SIZE
-            },
-        ),
-        "files, rotated": Regime(
-            "The first setting with the augmentation of the lesson's loaders, which rotates and "
-            "scales, so that a training image is interpolated once more. Added when the first "
-            "setting had been measured, because an older version of the lesson, with three seeds, "
-            "had found a larger loss with this augmentation.",
-            FILES,
-            {
-                "resized as in training": train(
-                    FILES, read_large_files, "area", OTHERS, load_augmented
-                ),
-                "never enlarged": train(
-                    FILES, read_large_files, "never_enlarged", load=load_augmented
-                ),
+            }
+            # the weights of "area" again, so that results list what another way costs them
+            | {
+                "area, other validation": train(
+                    FILES, partial(pass_half_size, way="area"), "half_antialiased"
+                )
             },
         ),
     },

@@ -10,7 +10,7 @@ where it is caused. The processor time of workers counts, too.
 About 20 s a round on two cores, on which nothing else may run. The file is written at the end, so
 an interrupted measurement leaves the old one:
 
-    .venv/bin/python lesson_code/dali/study_speed.py --rounds 11 --save
+    .venv/bin/python lesson_code/dali/study_speed.py --rounds 10 --save
 """
 
 import ast
@@ -151,7 +151,7 @@ def measure(rounds: int, data: ImageData) -> list[dict]:
 
 
 def main(
-    rounds: Annotated[int, typer.Option(min=2, help="each of them trains with all loaders")] = 11,
+    rounds: Annotated[int, typer.Option(min=2, help="each of them trains with all loaders")] = 10,
     save: Annotated[bool, typer.Option(help="write the JSON file beside this one")] = False,
 ) -> None:
     """Train with all loaders in turn; print, and keep, what was measured."""

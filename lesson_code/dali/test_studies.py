@@ -126,7 +126,9 @@ def test_each_round_has_all_loaders(stored):
     assert (stored["epochs"], stored["batch_size"]) == (2, 64)
 
 
-LESS_WORK = "Small files and DALI need less processor time for each image, whereas two workers do not"
+LESS_WORK = (
+    "Small files and DALI need less processor time for each image, whereas two workers do not"
+)
 FASTEST = "The fastest loader needs no new library, because it reads small files and augments whole"
 SLOWEST = "With small files the throughput rises more than with two workers"
 
@@ -182,7 +184,45 @@ def write_sentences():
     small = 100 * study.difference(SHORT, SMALL).mean
     matrix = read_matrix(study)
     worst = np.max(matrix.diagonal()[:, None] - matrix)
-    return {"lost": lost, "longer": longer, "small": small, "matrix": matrix, "worst": worst}
+    best = matrix.diagonal().max() - matrix.diagonal().min()
+    return {
+        "torch": f"lose {lost[SHORT, 'antialiased']:.1f} points if the validation images are "
+        "resized by torchvision's default",
+        "never": f"{lost[SHORT, 'never_enlarged']:.1f} if they were never enlarged",
+        "linear": f"OpenCV's own default costs {lost[SHORT, 'linear']:.1f} points",
+        "longer": f"after 8 epochs the loss is {longer:.1f} points",
+        "rotated": f"these losses are {lost[ROTATED, 'antialiased']:.1f} and "
+        f"{lost[ROTATED, 'never_enlarged']:.1f} points",
+        "small": f"change the accuracy by {small:+.1f} points".replace("-", "−"),
+        "matrix": f"{worst:.1f} points are lost with another way",
+        "own": f"differ by {best:.1f} points among themselves",
+        "verdict": f"cost {lost[ROTATED, 'never_enlarged']:.1f} points, although the weights are "
+        "the same",
+    }
+
+
+@pytest.mark.parametrize("name", ["torch", "never", "linear", "longer", "rotated", "small"])
+def test_the_text_says_what_other_validation_images_cost(name, text):
+    assert write_sentences()[name] in text
+
+
+@pytest.mark.parametrize("name", ["matrix", "own", "verdict"])
+def test_the_text_says_what_matters(name, text):
+    assert write_sentences()[name] in text
+
+
+def test_every_loss_is_decided_and_small_files_are_equivalent(study, text):
+    for regime in (SHORT, ROTATED):
+        for way in ("linear", "antialiased", "never_enlarged"):
+            assert judge_resizing(study, regime, way).verdict() == "hurts", (regime, way)
+    assert study.difference(LONG, NEVER).verdict() == "hurts"
+    assert study.difference(SHORT, SMALL).verdict() == "equivalent"
+    assert "which is *equivalent*" in text
+
+
+def test_each_network_is_best_with_its_own_way(study):
+    matrix = read_matrix(study)
+    assert (matrix.argmax(axis=1) == np.arange(3)).all()
 
 
 def test_the_same_weights_were_validated_in_all_ways(study):
