@@ -59,7 +59,7 @@ def store_as_jpeg(images: np.ndarray) -> np.ndarray:
 
     def store(image: np.ndarray) -> np.ndarray:
         _, code = cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
-        return cv2.imdecode(code, cv2.IMREAD_COLOR_RGB)
+        return np.asarray(cv2.imdecode(code, cv2.IMREAD_COLOR_RGB))
 
     return np.stack([store(image) for image in images])
 
