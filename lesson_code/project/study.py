@@ -18,7 +18,7 @@ from course_utils.training.schedules import warmup_cosine
 QUICK = load_config("quick", dataset="photos", first_seed=0).replace(num_val=2000, progress=False)
 SCRATCH = QUICK.replace(model="vgg_tiny", num_train=1000, epochs=8, batch_size=32)
 FINE_TUNING = QUICK.replace(num_train=1000, epochs=4)
-LRS = (0.002, 0.004, 0.008)
+LRS = (0.001, 0.002, 0.004)
 SMOOTHED = partial(F.cross_entropy, label_smoothing=0.1)
 
 
