@@ -1,6 +1,6 @@
 """What lesson 91 reads: a recipe of three parts, and the recipe without each of them.
 
-Two examples. In the first one every variant has the best of three learning rates, because a
+Two examples. In the first one every variant has the best of four learning rates, because a
 variant whose learning rate suits it badly would say nothing about the part that it lacks. In the
 second one the learning rate is itself a part.
 """
@@ -18,7 +18,7 @@ from course_utils.training.schedules import warmup_cosine
 QUICK = load_config("quick", dataset="photos", first_seed=0).replace(num_val=2000, progress=False)
 SCRATCH = QUICK.replace(model="vgg_tiny", num_train=1000, epochs=8, batch_size=32)
 FINE_TUNING = QUICK.replace(num_train=1000, epochs=4)
-LRS = (0.001, 0.002, 0.004)
+LRS = (0.0005, 0.001, 0.002, 0.004)
 SMOOTHED = partial(F.cross_entropy, label_smoothing=0.1)
 
 
