@@ -2,7 +2,8 @@
 
 Two examples. In the first one every variant has the best of four learning rates, because a
 variant whose learning rate suits it badly would say nothing about the part that it lacks. In the
-second one the learning rate is itself a part.
+second one the learning rate is itself a part. The rates are searched on two seeds: on one of them
+0.0005 and 0.001 differed by a tenth of a point for the baseline, and on ten by three points.
 """
 
 from functools import partial
@@ -80,5 +81,5 @@ STUDY = Study(
             },
         ),
     },
-    search_seeds=(100,),
+    search_seeds=(100, 101),
 )
