@@ -1,15 +1,14 @@
-"""Figures of lesson 90: pairs of curves, differences without names, and curves of case files."""
+"""Figures of lesson 90, without their titles: pairs of curves, differences, measurements."""
 
 from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.axes import Axes
 
 from course_utils import plots
 from course_utils.measure.paired import PairedDifference
 
-__all__ = ["BLUE", "ORANGE", "draw_case", "draw_pairs", "draw_readings", "draw_rows"]
+__all__ = ["BLUE", "ORANGE", "draw_pairs", "draw_readings", "draw_rows"]
 
 BLUE, ORANGE = plots.COLOURS[:2]
 COLUMNS = 6
@@ -17,18 +16,17 @@ REPORT_LOSS = ("2", "3", "8")  # scripts whose authors report a validation loss
 LOSS_MARGIN = 0.05
 
 
-def draw_pairs(curves: Mapping[str, Sequence], colours: Mapping[str, Sequence], title: str) -> None:
+def draw_pairs(curves: Mapping[str, Sequence], colours: Mapping[str, Sequence]) -> None:
     """A column of two panels for each script: its training loss, and what it reports.
 
     Args:
         curves: by the script's number, perhaps with a name: for each seed, the two curves of the
             faulty script and those of the corrected one.
         colours: by the same names: that of the faulty and that of the corrected script.
-        title: of the figure.
     """
     plots.use_style()
     size = {"figsize": (9.6, 5.6), "layout": "constrained"}
-    figure, axes = plt.subplots(4, COLUMNS, **size)  # type: ignore[arg-type]
+    _, axes = plt.subplots(4, COLUMNS, **size)  # type: ignore[arg-type]
     for place in range(2 * COLUMNS):
         column = axes[2 * (place // COLUMNS) :, place % COLUMNS][:2]
         if place >= len(curves):
@@ -51,11 +49,9 @@ def draw_pairs(curves: Mapping[str, Sequence], colours: Mapping[str, Sequence], 
             column[1].set_ylabel(reported, fontsize=8)
         else:
             column[1].set_ylabel("")
-    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
-    plt.show()
 
 
-def draw_rows(rows: Sequence[PairedDifference], title: str) -> None:
+def draw_rows(rows: Sequence[PairedDifference]) -> None:
     """One row for each script without its name: the difference of the losses, with its interval."""
     _, axis = plt.subplots(figsize=(8, 3.4))
     axis.axvspan(-LOSS_MARGIN, LOSS_MARGIN, color=plots.GREY, alpha=0.25, lw=0)
@@ -77,25 +73,14 @@ def draw_rows(rows: Sequence[PairedDifference], title: str) -> None:
     axis.minorticks_off()
     axis.set_yticks([])
     label = "training loss at the end, faulty minus corrected (grey: ±0.05)"
-    axis.set(xlabel=label, ylabel="eleven scripts", title=title)
+    axis.set(xlabel=label, ylabel="eleven scripts")
     axis.legend(fontsize=8, loc="upper right")
-    plt.show()
-
-
-def draw_case(axis: Axes, steps: Sequence[int], title: str) -> None:
-    """Dashed lines at these steps, the title, and a legend of what has a label."""
-    for step in steps:
-        axis.axvline(step, color="black", ls="--", lw=0.8, alpha=0.6)
-    axis.set_title(title)
-    if axis.get_legend_handles_labels()[0]:
-        axis.legend(fontsize=8)
 
 
 def draw_readings(
     readings: Mapping[str, Sequence[Sequence[float]]],
     names: Sequence[str],
     margins: Sequence[float],
-    title: str,
 ) -> dict[str, list[bool]]:
     """A table of measurements of faulty scripts and corrections; those that differ are marked.
 
@@ -103,7 +88,6 @@ def draw_readings(
         readings: by script: for each measurement the two numbers; NaN: it has none.
         names: of the measurements.
         margins: differences up to these are no differences.
-        title: of the figure.
 
     Returns:
         by script, for each measurement whether it differs.
@@ -123,6 +107,5 @@ def draw_readings(
     axis.set_xticks(range(len(names)), names, fontsize=8, rotation=20)
     axis.set_yticks(range(len(readings)), list(readings))
     axis.grid(visible=False)
-    axis.set(title=title, xlabel="measurement", ylabel="script")
-    plt.show()
+    axis.set(xlabel="measurement", ylabel="script")
     return differs

@@ -30,11 +30,12 @@ def watch(model: nn.Module | None, bench: Bench) -> Iterator[SimpleNamespace]:
     before = copy.deepcopy(model.state_dict()) if model else None
 
     def note_batch(module: nn.Module, args: tuple) -> None:
-        trains = torch.is_grad_enabled()
-        again = trains and args[0] is last.batch  # the parts of a network get it once more
-        if args[0].shape[1:] == bench.images.shape[1:] and not again:
-            last.batch = args[0] if trains else last.batch
-            (notes.trained if trains else notes.validated).extend(bench.number_of(args[0]))
+        batch = args[0]
+        if batch is last.batch or batch.shape[1:] != bench.images.shape[1:]:
+            return  # the parts of a network get the batch once more, or features
+        last.batch = batch
+        noted = notes.trained if torch.is_grad_enabled() else notes.validated
+        noted.extend(bench.number_of(batch))
 
     def note_loss(logits: Tensor, targets: Tensor, **options: Any) -> Tensor:
         loss = plain_loss(logits, targets, **options)

@@ -41,8 +41,8 @@ def _train_predictor(answer: Callable) -> Iterator[Output]:
         texts = [[torch.randint(1, VOCABULARY, (n,)).numpy() for n in part] for part in sizes]
         batches = [pad_texts(part) for part in texts]
         losses = read_losses(answer(model, batches, 0.05), len(batches))
-        yield Output(losses, OTHER_LOSS)
         yield Output(flatten_parameters(model), OTHER_STEPS)
+        yield Output(losses, OTHER_LOSS)
 
 
 @checks_exercise()
@@ -78,8 +78,8 @@ def check_repair_adapters(answer: Callable) -> Iterator[Output]:
         require(all(modes[: len(batches)]), what)
         what = "The model is in train mode while it is validated, so dropout is on: no_grad turns "
         require(not any(modes[len(batches) :]), f"{what}gradients off, and nothing else.")
-        yield Output(losses, "A returned loss is not the loss of its batch before the step.")
         what = "The weights are not those of AdamW on the parameters that are trained."
         yield Output(flatten_parameters(model), what)
+        yield Output(losses, "A returned loss is not the loss of its batch before the step.")
         what = f"The share of all validation texts that are right is not {accuracy:.4f}."
         yield Output(accuracy, what, tolerance=1e-6)
