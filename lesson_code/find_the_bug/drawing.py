@@ -41,14 +41,11 @@ def draw_pairs(curves: Mapping[str, Sequence], colours: Mapping[str, Sequence]) 
             axis.locator_params(axis="x", integer=True, nbins=4)
             axis.tick_params(labelsize=7)
         reported = "val. loss" if name.split()[0] in REPORT_LOSS else "accuracy, %"
-        first = place % COLUMNS == 0
         column[0].set_title(name, fontsize=9)
-        column[0].set(ylabel="training loss" if first else "", xlabel="")
+        column[0].set_xlabel("")
         column[1].set_xlabel("epoch", fontsize=8)
-        if first or reported == "val. loss":
-            column[1].set_ylabel(reported, fontsize=8)
-        else:
-            column[1].set_ylabel("")
+        for axis, label in zip(column, ("training loss", reported), strict=True):
+            axis.set_ylabel(label, fontsize=7)
 
 
 def draw_rows(rows: Sequence[PairedDifference]) -> None:
