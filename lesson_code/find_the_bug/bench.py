@@ -30,7 +30,9 @@ __all__ = ["SETTINGS", "Bench", "Start"]
 
 Curves = tuple[list[float], list[float]]  # the training loss, and what the author reports
 SETTINGS = [(lr, width) for lr in (0.03, 0.1, 0.3) for width in (4, 8, 16, 32)]  # of Jun's search
-TEXTS, MOST_TEXTS = 16, 256  # in a batch; in a training
+TEXTS, MOST_TEXTS, LONGEST = 16, 256, 32  # in a batch; in a training; tokens of a text
+NUM_VAL = 100  # texts
+ADAPTER_BATCHES, ADAPTER_EPOCHS = 8, 3
 ADAMW_LR = 3e-3  # of the tiny language models
 ADAPTER_LR = 8e-3
 FEMIS_IMAGES, JUNS_IMAGES = 96, 40  # at most; Jun's in each split
@@ -118,9 +120,11 @@ class Bench:
         self.numbers = {image.numpy().tobytes(): n for n, image in enumerate(everything)}
         self.texts = texts
         whole = min(MOST_TEXTS, len(texts.train) // TEXTS * TEXTS)
-        self.tokens, self.kinds = texts.train.tokens[:whole], texts.train.targets[:whole]
-        self.val_tokens = pad_texts(texts.val.tokens[:200])  # (N, T)
-        self.val_kinds = torch.from_numpy(texts.val.targets[:200])
+        self.tokens = [text[:LONGEST] for text in texts.train.tokens[:whole]]
+        self.kinds = torch.as_tensor(texts.train.targets[:whole])
+        val = [text[:LONGEST] for text in texts.val.tokens[:NUM_VAL]]
+        self.val_tokens = pad_texts(val)  # (N, T)
+        self.val_kinds = torch.as_tensor(texts.val.targets[:NUM_VAL])
         self.starts = {
             "1 Ana": self.start_ana,
             "2 Noor": self.start_noor,
@@ -158,8 +162,9 @@ class Bench:
         network = create_model("text_small", self.texts.num_classes, pretrained=True)
         torch.manual_seed(seed)
         layers = ["q", "k", "v", "o", "up", "down"]
-        settings = {"r": 4, "lora_alpha": 8, "lora_dropout": 0.3, "modules_to_save": ["fc"]}
-        return get_peft_model(network, LoraConfig(target_modules=layers, **settings))
+        config = LoraConfig(r=4, lora_alpha=8, lora_dropout=0.3, target_modules=layers)
+        config.modules_to_save = ["fc"]
+        return get_peft_model(network, config)
 
     def shuffle_batches(self, seed: int) -> list[tuple[Tensor, Tensor]]:
         """All photographs in shuffled batches (images, targets)."""
@@ -170,8 +175,7 @@ class Bench:
         """All definitions in shuffled batches (tokens (N, T), kinds (N,))."""
         order = torch.randperm(len(self.tokens), generator=torch.Generator().manual_seed(seed))
         parts = [part.tolist() for part in order.split(TEXTS)]
-        kinds = torch.as_tensor(self.kinds)
-        return [(pad_texts([self.tokens[n] for n in part]), kinds[part]) for part in parts]
+        return [(pad_texts([self.tokens[n] for n in part]), self.kinds[part]) for part in parts]
 
     def number_of(self, batch: Tensor) -> list[int]:
         """The numbers of the photographs in a batch, in order."""
@@ -205,7 +209,7 @@ class Bench:
         return Start(model, arguments, len(batches), score=self.measure_token_loss)
 
     def start_pia(self, seed: int) -> Start:
-        batches = self.shuffle_texts(seed)
+        batches = self.shuffle_texts(seed)[:ADAPTER_BATCHES]
         val = [(self.val_tokens, self.val_kinds)]
         model = self.make_adapted(seed)
         return Start(model, (model, batches, val, ADAPTER_LR), len(batches))
@@ -222,7 +226,8 @@ class Bench:
 
     def start_femi(self, seed: int) -> Start:
         backbone = create_model("convnet_small", self.num_classes, pretrained=True)
-        width, backbone.fc = backbone.fc.in_features, nn.Identity()
+        width = backbone.get_parameter("fc.weight").shape[1]
+        backbone.fc = nn.Identity()
         torch.manual_seed(seed)
         head = nn.Sequential(nn.BatchNorm1d(width), nn.Linear(width, self.num_classes))
         batches = self.shuffle_batches(seed)[: max(2, FEMIS_IMAGES // self.size)]
@@ -317,7 +322,7 @@ class Bench:
     def _look_at_pia(self, script: Callable, seed: int) -> Curves:
         """Losses, and the accuracy that the script reports after each epoch, in %."""
         arguments = self.start_pia(seed).arguments
-        epochs = [script(*arguments) for _ in range(min(5, self.epochs))]
+        epochs = [script(*arguments) for _ in range(ADAPTER_EPOCHS)]
         return [float(np.mean(x)) for x, _ in epochs], [100 * accuracy for _, accuracy in epochs]
 
     def _look_at_ben(self, script: Callable, seed: int) -> Curves:

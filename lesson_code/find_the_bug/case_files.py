@@ -52,8 +52,8 @@ def _draw_rank_losses(ranks: Mapping[str, Any]) -> None:
         losses = np.mean(run["losses"], axis=1).reshape(-1, 10).mean(axis=1)
         steps = 5 + 10 * np.arange(len(losses))
         axis.plot(steps, losses, color=colour, lw=1.2, label=f"{name}: training")
-        mark = {"color": colour, "marker": MARKS[colour], "ls": ""}
-        axis.plot(*np.transpose(run["val"]), **mark, label=f"{name}: validation")
+        steps, values = np.transpose(run["val"])
+        axis.plot(steps, values, MARKS[colour], color=colour, label=f"{name}: validation")
     _finish(axis, (), "step", "loss (nats per token)")
 
 
@@ -79,7 +79,8 @@ def _draw_rank_norms(ranks: Mapping[str, Any]) -> None:
         axis.set_title(name)
         axis.set(xlabel="step", ylabel="")
     axes[0].set_ylabel("norm of the gradient")
-    figure.legend(*axes[1].get_legend_handles_labels(), fontsize=8, loc="outside right")
+    handles, labels = axes[1].get_legend_handles_labels()
+    figure.legend(handles, labels, fontsize=8, loc="outside right center")
 
 
 # ---- Four jobs.
@@ -138,7 +139,7 @@ def _draw_stream_loss(stream: Mapping[str, Any]) -> None:
 
 def _draw_stream_sweep(stream: Mapping[str, Any]) -> None:
     _, axis = plt.subplots(figsize=(9, 2.8))
-    for colour, (lr, losses) in zip((ORANGE, plots.COLOURS[2], BLUE), stream["sweep"], strict=True):
+    for colour, (lr, losses) in zip((ORANGE, BLUE), stream["sweep"], strict=True):
         axis.plot(losses, color=colour, lw=1, label=f"learning rate {lr:g}")
     _finish(axis, _list_epochs(stream), "step (dashed: a new epoch)", "training loss")
 

@@ -1,7 +1,7 @@
 """The curves of lesson 90's scripts: each faulty script beside its correction, at ten paired seeds.
 
 Scripts and corrections are read from the notebook, and `Bench` gives both the same start, as in the
-profile `quick`. In one thread, about fifteen minutes on a core on which nothing else runs:
+profile `quick`. In one thread, about ten minutes on a core on which nothing else runs:
 
     OMP_NUM_THREADS=1 .venv/bin/python lesson_code/find_the_bug/study.py --save
 """
@@ -70,20 +70,19 @@ def main(
 ) -> None:
     """Train the pairs, and keep their curves."""
     torch.set_num_threads(1)
-    functions, bench, curves, began = read_functions(), make_bench(), {}, time.monotonic()
-    for name, pair in PAIRS.items():
-        scripts = [functions[part] for part in pair]
-        looks = [[bench.look(name, script, seed) for script in scripts] for seed in SEEDS]
-        curves[name] = [round_pair(look) for look in looks]
-        print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
-    if save:
-        keep(
-            Path(__file__).with_suffix(".json"),
-            "lesson_code/find_the_bug/study.py --save",
-            seconds=round(time.monotonic() - began),
-            seeds=list(SEEDS),
-            curves=curves,
-        )
+    functions, bench, began = read_functions(), make_bench(), time.process_time()
+    curves: dict[str, list] = {name: [] for name in PAIRS}
+    for seed in SEEDS:
+        for name, pair in PAIRS.items():
+            looks = [bench.look(name, functions[part], seed) for part in pair]
+            curves[name].append(round_pair(looks))
+        seconds = round(time.process_time() - began)
+        print(f"seed {seed}: {seconds} s", flush=True)
+        if save:
+            path = Path(__file__).with_suffix(".json")
+            seeds = list(range(SEEDS[0], seed + 1))
+            command = "lesson_code/find_the_bug/study.py --save"
+            keep(path, command, cpu_seconds=seconds, seeds=seeds, curves=curves)
 
 
 if __name__ == "__main__":
