@@ -160,6 +160,7 @@ def test_ranks_with_the_same_seed_draw_the_same_texts():
     assert all(len(set(losses)) == 4 for losses in own["losses"])
     assert same["mean_norm"] == pytest.approx([norms[0] for norms in same["norms"]], rel=1e-5)
     assert own["mean_norm"][0] < max(own["norms"][0])
+    assert study_cases.run_ranks(texts, texts, True, 1e-3, 0, 2, repeat=True) == same
 
 
 def test_a_job_reads_on_or_from_the_beginning():
@@ -228,7 +229,7 @@ def write_sentences():
     job, earlier = "the same seed", "a seed for each rank"
     case1 = (
         "B falls with curve 1, because training and validation loss lie close together, and a "
-        "network that memorises has a lower training loss. A falls with curve 2: the best of four "
+        "network that memorises has a lower training loss. A falls with curve 2: the best of three "
         f"learning rates brings the job to {best[job]:.2f}, and the earlier one to "
         f"{best[earlier]:.2f}. C falls with curve 3, because the mean has the norm of each of the "
         "four gradients, and with one of them missing it would be a quarter shorter. There is "
@@ -343,8 +344,9 @@ def test_case_3_is_as_the_text_says():
         peaks = [max(part) for part in np.array_split(epoch[3:], 9)]
         assert min(peaks) > 1.5, "a peak in every ninth of an epoch"
     assert min(uma) < 0.1
-    smooth = [np.array(losses) for _, losses in stream["sweep"]]
-    assert np.corrcoef(smooth[0], smooth[2])[0, 1] > 0.3, "the peaks stand where they were"
+    (lr, high), (lower, low) = stream["sweep"]
+    assert lower == pytest.approx(lr / 10)
+    assert np.corrcoef(high, low)[0, 1] > 0.3, "the peaks stand where they were"
 
 
 def test_stored_curves_are_those_of_the_scripts():
