@@ -109,7 +109,7 @@ WRONG = {
          "Curve 1 has one learning rate only, so a better one may exist: A needs another curve."),
         ('"A": 2', '"A": 3', "Curve 2 has already ruled A out: no learning rate closes the gap."),
         ('"B": 1', '"B": 2',
-         "Curve 1 has already ruled B out: training and validation loss lie on each other."),
+         "Curve 1 has already ruled B out: its gap to validation is that of the earlier job."),
         ('"C": 3, "D": None', '"C": None, "D": 3',
          "C is not left: a mean in which gradients are missing does not have the norm of each."),
         ('"C": 3', '"C": 2', "Curve 2 is not the first that rules out C."),

@@ -15,7 +15,7 @@ __all__ = ["draw_curve"]
 
 BLUE, ORANGE = plots.COLOURS[:2]
 MARKS = {ORANGE: "o", BLUE: "D"}
-SHOWN_STEPS = slice(20, 60)  # of the norms: more would overlap
+SHOWN_STEPS = slice(60, 100)  # of the norms: more would overlap
 
 
 @cache
