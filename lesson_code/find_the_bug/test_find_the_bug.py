@@ -237,9 +237,10 @@ def write_sentences():
         "four gradients, and with one of them missing it would be a quarter shorter. There is "
         f"more in it: at all {ranks['steps']} steps the four norms are equal, so the gradients "
         "come from the same texts. D is left. Every device draws its texts with the same seed, so "
-        "of 32 texts eight are different. With a seed of its own for each device the job ends at "
-        f"{ends[earlier]:.2f} instead of {ends[job]:.2f} (means over three seeds). Weights need "
-        "the same seed on all devices, and random texts need one that depends on the rank, as in "
+        "of the 32 texts of a step only eight are different. With a seed of its own for each "
+        f"device the job ends at {ends[earlier]:.2f} instead of {ends[job]:.2f} (means over three "
+        "seeds). Weights need the same seed on all devices, and random texts need one that "
+        "depends on the rank, as in "
         '<a href="https://github.com/karpathy/nanoGPT/blob/master/train.py">nanoGPT</a>. A '
         "<code>DistributedSampler</code> shares out one order, for which all ranks need the same "
         'seed again. See <a href="09_ddp.ipynb">lesson 09</a>.'
@@ -249,10 +250,11 @@ def write_sentences():
     val = {name: np.mean(values) for name, values in resume["ends"].items()}
     case2 = (
         "A and B fall with curve 2. The learning rate follows one cosine through all jobs, and no "
-        "step after a restart is long, whereas the run that has lost AdamW's state makes a step "
-        f"{measure_jump():.0f} times as long there. C falls with curve 3: if validation texts "
-        "were trained on, the validation loss would fall with the training loss, and it does the "
-        "opposite. D is left, and the right panel measures it: from the second job on, all texts "
+        "step after a restart is longer than the one before, whereas in the run that has lost "
+        f"AdamW's state it is {measure_jump():.0f} times as long. C falls with curve 3: if "
+        "validation texts were trained on, the validation loss would fall with the training "
+        "loss, and it does the opposite. D is left, and the right panel measures it: from the "
+        "second job on, all texts "
         "of a batch have been seen before. The checkpoint holds everything but the place in the "
         f"data. Over three seeds, the training loss of the last job is {train[faulty]:.2f} instead "
         f"of {train[right]:.2f}, and the validation loss ends at {val[faulty]:.2f} instead of "
@@ -264,10 +266,10 @@ def write_sentences():
     top = 100 * np.median(read_best())
     case3 = (
         "B falls with curve 1: there are about ten peaks in an epoch, at equal distances, and one "
-        "damaged batch would make one. A falls with curve 2: an unstable training calms down at a "
-        "tenth of the learning rate, and its loss falls. Here the peaks go, but the loss rises "
-        "steadily all through the first epoch, and drops as the second one begins, so something "
-        "goes round with the epoch. D falls with curve 3: while a kind is read, the network "
+        "damaged batch would make one. A falls with curve 2: if the learning rate were the cause, "
+        "a tenth of it should give a loss that falls. Here the peaks go, but the loss rises all "
+        "through the first epoch and drops as the second one begins, so something goes round with "
+        "the epoch. D falls with curve 3: while a kind is read, the network "
         f"recognises up to {top:.0f} % of its validation texts (median of the kinds), so its "
         "labels can be learned, and it forgets them soon after. C is left, because the rows light "
         "up one after the other. The ten kinds stand in ten files, and the loader shuffles through "
@@ -287,7 +289,7 @@ def write_sentences():
     )
     if kinds["inconclusive"]:
         undecided = list_names(kinds["inconclusive"])
-        first += f" The ten seeds do not decide {count['inconclusive']}."
+        first += f" For {count['inconclusive']} script the ten seeds do not decide."
         verdict += f" Ten seeds do not decide the loss of {undecided}, and its measurement does."
     return {
         "first": first,
@@ -338,7 +340,7 @@ def test_case_2_is_as_the_text_says():
     timo, whole, lost = resume["curves"].values()
     assert timo["lr"] == whole["lr"] == lost["lr"]
     for step in resume["job_steps"] * np.arange(1, 4):
-        assert timo["moved"][step] < 1.5 * timo["moved"][step - 1]
+        assert timo["moved"][step] < timo["moved"][step - 1]
         assert np.mean(timo["losses"][step : step + 5]) < np.mean(timo["losses"][step - 5 : step])
     assert set(timo["seen"][resume["job_steps"] :]) == {1}
     assert set(whole["seen"]) == {0}
