@@ -97,7 +97,8 @@ def draw_readings(
     axis.imshow(marks, cmap="Oranges", vmin=0, vmax=2, aspect="auto")
     for row, values in enumerate(readings.values()):
         for column, (one, two) in enumerate(values):
-            text = f"{one:.3g} | {two:.3g}" if np.isfinite(one) else "–"
+            shown = [f"{round(x, 4) + 0:.3g}" for x in (one, two)]
+            text = " | ".join(shown) if np.isfinite(one) else "–"
             weight = "bold" if marks[row, column] else "normal"
             axis.text(column, row, text, ha="center", va="center", fontsize=8, weight=weight)
     axis.set_xticks(range(len(names)), names, fontsize=8, rotation=20)
