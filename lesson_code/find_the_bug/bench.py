@@ -147,9 +147,13 @@ class Bench:
         """A small network from photographs (N, 3, H, W) to logits (N, C); no BatchNorm."""
         torch.manual_seed(seed)
         return nn.Sequential(
-            *(nn.Conv2d(3, 16, 3, stride=2, padding=1), nn.ReLU()),
-            *(nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.ReLU()),
-            *(nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(512, self.num_classes)),
+            nn.Conv2d(3, 16, 3, stride=2, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(16, 32, 3, stride=2, padding=1),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(4),
+            nn.Flatten(),
+            nn.Linear(512, self.num_classes),
         )
 
     def make_language_model(self, seed: int) -> TokenPredictor:
