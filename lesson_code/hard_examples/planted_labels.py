@@ -1,44 +1,46 @@
 """What lesson 17 plants into training data, wrong labels and rare classes, and what it does next.
 
-The study and the lesson's live trainings use the same code. A seed decides which labels are wrong,
-or which classes are rare, so that differences over seeds hold this chance, too.
+Everything is trained on the features of a pretrained network that stays as it is, because then a
+training takes a second, and many seeds and fixes can be compared. A seed decides which labels are
+wrong, or which classes are rare, so that differences over seeds hold this chance, too. The study
+and the lesson's live trainings use the same code.
 """
 
+import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import cast
 
 import lightning as L
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import AdamW
-from torch.utils.data import DataLoader, WeightedRandomSampler
 
 from course_utils.config import Config
-from course_utils.data.image_data import ImageData, Images
+from course_utils.data.image_data import ImageData
 from course_utils.data.load import load_data
-from course_utils.data.loaders import BatchDataset
-from course_utils.data.text_data import TextData, Texts
+from course_utils.data.text_data import TextData
 from course_utils.measure.timing import ends_epoch
-from course_utils.training.fit import fit
+from course_utils.models.create import create_model
 from course_utils.training.lit_classifier import LitClassifier
 from course_utils.training.schedules import warmup_cosine
 
 __all__ = [
     "ClassLoss",
+    "FeatureBatches",
     "Hunt",
     "LogFound",
     "SelectSmallest",
     "find_suspects",
     "load_noisy",
     "load_rare",
+    "make_head",
     "predict_held_out",
+    "read_features",
     "search_suspects",
     "spoil_labels",
-    "take",
     "thin_out",
 ]
 
@@ -48,87 +50,165 @@ GROUP = 3  # classes that count as rare, and as frequent
 load = cache(load_data)  # a process trains many times on the same data
 
 
-def take(examples: Images | Texts, chosen: np.ndarray) -> Images | Texts:
-    """Those examples that an index array chooses, in its order."""
-    targets = examples.targets[chosen]
-    if isinstance(examples, Texts):
-        return Texts([examples.tokens[i] for i in chosen], targets)
-    return replace(examples, images=examples.images[chosen], targets=targets)
+# ---- A small head on the features of a pretrained network.
 
 
-def replace_train(data: Data, train: Images | Texts, val: Images | Texts | None = None) -> Data:
-    """The same data with other training examples, and perhaps others to validate on."""
-    size = min(data.batch_size, len(train))
-    return replace(data, train=train, val=val or data.val, batch_size=size)  # type: ignore[arg-type]
+@cache
+def load_backbone(name: str) -> tuple[nn.Module, int]:
+    """A pretrained network without its last layer, and how many features it gives."""
+    network = create_model(name, num_classes=2, pretrained=True).eval()
+    width = network.fc.in_features
+    network.fc = nn.Identity()
+    return network, int(width)  # type: ignore[arg-type]
+
+
+_FOUND: dict[tuple, Tensor] = {}  # features of batches by their content
+
+
+@torch.no_grad()
+def extract_features(name: str, inputs: Tensor) -> Tensor:
+    """Features ``(N, D)`` of a batch of images or texts; a batch is computed once in a process."""
+    content = inputs.cpu().numpy()
+    key = name, content.shape, hashlib.sha256(content.tobytes()).digest()
+    if key not in _FOUND:
+        _FOUND[key] = load_backbone(name)[0](inputs.cpu())
+    return _FOUND[key].to(inputs.device)
+
+
+@cache
+def read_features(config: Config) -> Tensor:
+    """Features ``(N, D)`` of the training examples, without augmentation."""
+    data = load(config)
+    batches = data.eval_loader(data.train)  # type: ignore[arg-type]
+    return torch.cat([extract_features(config.model, inputs) for inputs, _ in batches])
+
+
+class Head(nn.Module):
+    """Two layers on features ``(N, D)``; of images or texts they are extracted first."""
+
+    def __init__(self, name: str, num_classes: int, width: int):
+        super().__init__()
+        self.name = name
+        num_features = load_backbone(name)[1]
+        layers: list[nn.Module] = [nn.LayerNorm(num_features, elementwise_affine=False)]
+        if width:
+            layers += [nn.Linear(num_features, width), nn.ReLU()]
+        self.layers = nn.Sequential(*layers, nn.Linear(width or num_features, num_classes))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        is_features = inputs.ndim == 2 and inputs.is_floating_point()
+        return self.layers(inputs if is_features else extract_features(self.name, inputs))
+
+
+def make_head(num_classes: int, *, name: str, width: int = 256) -> nn.Module:
+    """The ``model`` of `fit`; ``width`` 0 makes it one linear layer."""
+    return Head(name, num_classes, width)
+
+
+@dataclass(frozen=True)
+class FeatureBatches:
+    """Shuffled training batches of features, in another order each epoch; none is smaller.
+
+    Args:
+        features, targets: ``(N, D)`` and ``(N,)``.
+        batch_size: of each batch.
+        generator: of the order.
+        found: scores of the search for suspects.
+        counts: ``(C,)``, examples of each class.
+        balanced: draw each class equally often, with replacement.
+    """
+
+    features: Tensor
+    targets: Tensor
+    batch_size: int
+    generator: torch.Generator
+    found: dict[str, float] = field(default_factory=dict)
+    counts: Tensor | None = None
+    balanced: bool = False
+
+    def __len__(self) -> int:
+        return len(self.targets) // self.batch_size
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        size = len(self) * self.batch_size
+        if self.balanced and self.counts is not None:
+            weights = 1 / self.counts[self.targets]
+            order = torch.multinomial(weights, size, replacement=True, generator=self.generator)
+        else:
+            order = torch.randperm(len(self.targets), generator=self.generator)[:size]
+        for part in order.split(self.batch_size):
+            yield self.features[part], self.targets[part]
 
 
 # ---- Wrong labels.
 
 
-def spoil_labels(data: Data, share: float, seed: int) -> tuple[Data, np.ndarray]:
-    """The same data with a share of wrong training labels, each another class at random.
+def spoil_labels(data: Data, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Training labels of which a share is wrong, each another class at random.
 
     Args:
         share: of the training labels, in [0, 1].
         seed: decides which labels are wrong, and what they are.
 
     Returns:
-        the data, and which training labels are wrong, ``(N,)`` bool.
+        the labels ``(N,)`` int64, and which of them are wrong ``(N,)`` bool.
     """
     rng = np.random.default_rng(seed)
-    targets = data.train.targets.copy()
-    wrong = np.zeros(len(targets), dtype=bool)
-    wrong[rng.choice(len(targets), round(share * len(targets)), replace=False)] = True
+    labels = data.train.targets.copy()
+    wrong = np.zeros(len(labels), dtype=bool)
+    wrong[rng.choice(len(labels), round(share * len(labels)), replace=False)] = True
     shift = rng.integers(1, data.num_classes, wrong.sum())
-    targets[wrong] = (targets[wrong] + shift) % data.num_classes
-    return replace_train(data, replace(data.train, targets=targets)), wrong
+    labels[wrong] = (labels[wrong] + shift) % data.num_classes
+    return labels, wrong
 
 
 @dataclass(frozen=True)
 class Hunt:
-    """How suspects are searched: by networks that have not seen the labels that they judge.
+    """How suspects are searched: by linear heads that have not seen the labels that they judge.
 
     Args:
-        config: of the data and the network.
-        epochs, lr: of each network; few epochs, because wrong labels are memorised late.
-        folds: parts of the training examples; each is judged by a network trained on the others.
-        precision: of the trainer.
+        config: of the data and the pretrained network.
+        folds: parts of the examples; each is judged by a head that is trained on the others.
+        epochs, lr, batch_size: of each head; few epochs, because wrong labels are memorised late.
     """
 
     config: Config
-    epochs: int
-    lr: float
-    folds: int = 4
-    precision: str = "32-true"
-
-    def options(self) -> dict:
-        """Arguments of `fit`."""
-        return {
-            "pretrained": True,
-            "make_optimizer": partial(AdamW, lr=self.lr),
-            "make_schedule": warmup_cosine,
-            "trainer": {
-                "max_epochs": self.epochs,
-                "check_val_every_n_epoch": self.epochs,
-                "precision": self.precision,
-            },
-        }
+    folds: int = 5
+    epochs: int = 10
+    lr: float = 0.005
+    batch_size: int = 64
 
 
-def predict_held_out(hunt: Hunt, data: Data, seed: int) -> np.ndarray:
-    """Probabilities ``(N, C)`` of the training examples, each by a network that has not seen it."""
-    fold_of = np.random.default_rng(seed).permutation(len(data.train)) % hunt.folds
-    probabilities = np.empty((len(data.train), data.num_classes))
-    for fold in range(hunt.folds):
-        inside = np.flatnonzero(fold_of == fold)
-        judged = take(data.train, inside)
-        part = replace_train(data, take(data.train, np.flatnonzero(fold_of != fold)), judged)
-        run = fit(hunt.config, part, seed=seed, save=False, **hunt.options())
-        assert run.model is not None
-        with torch.no_grad():
-            answers = [run.model(inputs) for inputs, _ in part.eval_loader()]
-        probabilities[inside] = torch.cat(answers).double().softmax(dim=1).numpy()
-    return probabilities
+def train_judge(hunt: Hunt, features: Tensor, labels: Tensor, num_classes: int) -> nn.Module:
+    """A linear head on features, trained with AdamW and a cosine."""
+    head = make_head(num_classes, name=hunt.config.model, width=0)
+    optimizer = AdamW(head.parameters(), lr=hunt.lr)
+    batch_size = min(hunt.batch_size, len(labels))
+    batches = FeatureBatches(features, labels, batch_size, torch.default_generator)
+    schedule = warmup_cosine(optimizer, hunt.epochs * len(batches))
+    for _ in range(hunt.epochs):
+        for inputs, targets in batches:
+            optimizer.zero_grad()
+            F.cross_entropy(head(inputs), targets).backward()
+            optimizer.step()
+            schedule.step()
+    return head.eval()
+
+
+def predict_held_out(hunt: Hunt, labels: np.ndarray, seed: int) -> np.ndarray:
+    """Probabilities ``(N, C)`` of the training examples, each by a head that has not seen it."""
+    features, targets = read_features(hunt.config), torch.as_tensor(labels)
+    num_classes = load(hunt.config).num_classes
+    fold_of = torch.as_tensor(np.random.default_rng(seed).permutation(len(labels)) % hunt.folds)
+    probabilities = torch.empty(len(labels), num_classes, dtype=torch.float64)
+    with torch.random.fork_rng(devices=[]):  # of the training that asks, this changes nothing
+        torch.manual_seed(seed)
+        for fold in range(hunt.folds):
+            inside = fold_of == fold
+            judge = train_judge(hunt, features[~inside], targets[~inside], num_classes)
+            with torch.no_grad():
+                probabilities[inside] = judge(features[inside]).double().softmax(dim=1)
+    return probabilities.numpy()
 
 
 def find_suspects(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
@@ -159,6 +239,7 @@ def find_suspects(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
 class Suspects:
     """What a search has found in data with planted wrong labels."""
 
+    labels: np.ndarray  # (N,) int: as they are given
     wrong: np.ndarray  # (N,) bool: planted
     suspects: np.ndarray  # (N,) bool
     predicted: np.ndarray  # (N,) int: the likeliest class, held out
@@ -169,14 +250,12 @@ class Suspects:
 @cache
 def search_suspects(hunt: Hunt, share: float, seed: int) -> Suspects:
     """Plant wrong labels, search for them, and score the search by what was planted."""
-    clean = load(hunt.config)
-    spoiled, wrong = spoil_labels(clean, share, seed)
-    with torch.random.fork_rng(devices=[]):  # of the training that asks, this changes nothing
-        probabilities = predict_held_out(hunt, spoiled, seed)
-    suspects = find_suspects(spoiled.train.targets, probabilities)
+    data = load(hunt.config)
+    labels, wrong = spoil_labels(data, share, seed)
+    probabilities = predict_held_out(hunt, labels, seed)
+    suspects = find_suspects(labels, probabilities)
     predicted = probabilities.argmax(axis=1)
-    given = probabilities[np.arange(len(wrong)), spoiled.train.targets]
-    right = predicted == clean.train.targets
+    right = predicted == data.train.targets
     scores = {
         "suspects": suspects.mean(),
         "precision": wrong[suspects].mean() if suspects.any() else 0.0,
@@ -184,57 +263,44 @@ def search_suspects(hunt: Hunt, share: float, seed: int) -> Suspects:
         "relabelled_right": right[suspects].mean() if suspects.any() else 0.0,
         "held_out_accuracy": right.mean(),
     }
+    given = probabilities[np.arange(len(labels)), labels]
     scores = {name: float(score) for name, score in scores.items()}
-    return Suspects(wrong, suspects, predicted, -np.log(given), scores)
-
-
-@dataclass(frozen=True)
-class KnownBatches:
-    """Batches of a loader, with what is known of their examples."""
-
-    batches: DataLoader
-    found: dict[str, float] = field(default_factory=dict)  # `Suspects.scores`
-    counts: np.ndarray | None = None  # (C,) training examples of each class
-
-    def __iter__(self) -> Iterator:
-        return iter(self.batches)
-
-    def __len__(self) -> int:
-        return len(self.batches)
+    return Suspects(labels, wrong, suspects, predicted, -np.log(given), scores)
 
 
 def load_noisy(
-    data: Data, seed: int, *, share: float, fix: str = "keep", hunt: Hunt | None = None
-) -> KnownBatches:
-    """Training batches with a share of wrong labels, or after a fix.
+    data: Data, seed: int, *, hunt: Hunt, share: float, fix: str = "keep"
+) -> FeatureBatches:
+    """Training batches of features with a share of wrong labels, or after a fix.
 
     Args:
-        data: clean ones; those of ``hunt.config`` if there is a hunt.
+        data: those of ``hunt.config``, whose batch size is used.
         seed: of the wrong labels, the search and the order.
+        hunt: how suspects are searched.
         share: of wrong labels.
         fix: ``"keep"`` nothing is done; ``"drop suspects"``, ``"relabel suspects"`` to the class
             that the search finds likeliest; ``"drop at random"`` as many as there are suspects;
             ``"drop the wrong"`` ones exactly; ``"right labels"`` for them.
-        hunt: for the fixes that need suspects.
     """
-    spoiled, wrong = spoil_labels(data, share, seed)
-    train, found = spoiled.train, {}
-    if hunt is not None:
+    labels, wrong = spoil_labels(data, share, seed)
+    kept, found = np.ones(len(labels), dtype=bool), {}
+    if "suspects" in fix or "random" in fix:
         search = search_suspects(hunt, share, seed)
         found = search.scores
         if fix == "drop suspects":
-            train = take(train, np.flatnonzero(~search.suspects))
+            kept = ~search.suspects
         elif fix == "relabel suspects":
-            targets = np.where(search.suspects, search.predicted, train.targets)
-            train = replace(train, targets=targets)
-        elif fix == "drop at random":
-            order = np.random.default_rng([seed, 1]).permutation(len(train))
-            train = take(train, np.sort(order[search.suspects.sum() :]))
-    if fix == "drop the wrong":
-        train = take(train, np.flatnonzero(~wrong))
+            labels = np.where(search.suspects, search.predicted, labels)
+        else:
+            kept = np.random.default_rng([seed, 1]).permutation(~search.suspects)
+    elif fix == "drop the wrong":
+        kept = ~wrong
     elif fix == "right labels":
-        train = data.train
-    return KnownBatches(replace_train(data, train).train_loader(seed), found)
+        labels = data.train.targets
+    chosen = torch.as_tensor(kept)
+    features, targets = read_features(hunt.config)[chosen], torch.as_tensor(labels)[chosen]
+    size = min(hunt.config.batch_size, len(targets))
+    return FeatureBatches(features, targets, size, torch.Generator().manual_seed(seed), found)
 
 
 class LogFound(L.Callback):
@@ -278,10 +344,13 @@ class SelectSmallest(L.Callback):
 # ---- Rare classes.
 
 
-def thin_out(data: ImageData, ratio: float, seed: int) -> ImageData:
-    """Training images with class sizes that fall geometrically, to ``ratio`` of the largest.
+def thin_out(data: Data, ratio: float, seed: int) -> np.ndarray:
+    """Which training examples stay, so that class sizes fall geometrically to ``ratio``.
 
     The seed decides in which order, so that a class is rare at one seed and frequent at another.
+
+    Returns:
+        their indices, in order; two of each class at least.
     """
     targets = data.train.targets
     most = np.bincount(targets, minlength=data.num_classes).min()
@@ -290,21 +359,28 @@ def thin_out(data: ImageData, ratio: float, seed: int) -> ImageData:
     for rank, label in enumerate(order):
         size = max(2, round(most * ratio ** (rank / max(1, data.num_classes - 1))))
         kept.append(np.flatnonzero(targets == label)[:size])
-    return replace_train(data, take(data.train, np.sort(np.concatenate(kept))))  # type: ignore
+    return np.sort(np.concatenate(kept))
 
 
-def load_rare(data: ImageData, seed: int, *, ratio: float, balanced: bool = False) -> KnownBatches:
-    """Training batches of `thin_out`; ``balanced``: each class is drawn equally often."""
-    thin = thin_out(data, ratio, seed)
-    loader, targets = thin.train_loader(seed), thin.train.targets
-    counts = np.bincount(targets, minlength=data.num_classes)
-    if balanced:
-        generator = torch.Generator().manual_seed(seed)
-        weights = (1 / counts[targets]).tolist()
-        sampler = WeightedRandomSampler(weights, len(weights), generator=generator)
-        images = cast(BatchDataset, loader.dataset)
-        loader = images.loader(thin.batch_size, sampler=sampler, drop_last=True)
-    return KnownBatches(loader, counts=counts)
+def load_rare(
+    data: Data, seed: int, *, config: Config, ratio: float, balanced: bool = False
+) -> FeatureBatches:
+    """Training batches of features after `thin_out`.
+
+    Args:
+        data: those of ``config``, whose batch size is used.
+        balanced: each class is drawn equally often.
+    """
+    chosen = torch.as_tensor(thin_out(data, ratio, seed))
+    targets = torch.as_tensor(data.train.targets)[chosen]
+    return FeatureBatches(
+        read_features(config)[chosen],
+        targets,
+        min(config.batch_size, len(targets)),
+        torch.Generator().manual_seed(seed),
+        counts=torch.bincount(targets, minlength=data.num_classes),
+        balanced=balanced,
+    )
 
 
 def adjust_logits(logits: Tensor, targets: Tensor, shares: Tensor) -> Tensor:
@@ -313,7 +389,7 @@ def adjust_logits(logits: Tensor, targets: Tensor, shares: Tensor) -> Tensor:
 
 
 class ClassLoss(L.Callback):
-    """The loss that knows how many training examples each class has, and accuracies by class.
+    """The loss that is told how many training examples each class has, and accuracies by class.
 
     Logged are the accuracies of the `GROUP` rarest and most frequent classes, and, as
     ``adjusted`` and ``adjusted_rare``, what the network reaches if the logarithms of the classes'
@@ -328,7 +404,7 @@ class ClassLoss(L.Callback):
 
     def on_train_start(self, trainer, pl_module) -> None:
         assert isinstance(pl_module, LitClassifier)
-        counts = torch.from_numpy(trainer.train_dataloader.counts).float()
+        counts = trainer.train_dataloader.counts.float()
         self.shares = counts / counts.sum()
         if self.kind == "logit adjustment":
             pl_module.loss = partial(adjust_logits, shares=self.shares)
