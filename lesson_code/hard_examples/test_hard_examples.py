@@ -1,12 +1,12 @@
 """What lesson 17 plants and finds, and what it says of its study is what the study found."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 from course_tools.study.lesson_code import read_definitions
 from course_utils.config import load_config
@@ -18,29 +18,34 @@ from lesson_code.hard_examples.planted_labels import (
     Hunt,
     LogFound,
     SelectSmallest,
+    extract_features,
     find_suspects,
     load,
     load_noisy,
     load_rare,
+    make_head,
+    read_features,
     search_suspects,
     spoil_labels,
     thin_out,
 )
 
-SHAPES = load_config("smoke", dataset="shapes").replace(num_train=96, num_val=60, batch_size=16)
+SHAPES = load_config("smoke", dataset="shapes").replace(num_train=120, num_val=60, batch_size=20)
 TEXTS = load_config("smoke", dataset="glosses").replace(
-    num_train=80, num_val=60, batch_size=16, model="text_small"
+    num_train=80, num_val=60, batch_size=20, model="text_small"
 )
 
 
-def make_network(num_classes):
-    return nn.Sequential(nn.Flatten(), nn.Linear(3072, num_classes))
-
-
-def train(*callbacks, config=SHAPES, **options):
+def train(load_batches, *callbacks, config=SHAPES):
     trainer = {"callbacks": list(callbacks), "max_epochs": 2, "check_val_every_n_epoch": 2}
-    options = {"model": make_network, "trainer": trainer, "save": False} | options
-    return fit(config, load(config), **options)
+    return fit(
+        config,
+        load(config),
+        model=partial(make_head, name=config.model, width=8),
+        make_loader=load_batches,
+        trainer=trainer,
+        save=False,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -49,15 +54,29 @@ def lesson():
     return read_definitions("17_hard_examples")
 
 
+# ---- The features.
+
+
+@pytest.mark.parametrize("config", [SHAPES, TEXTS])
+def test_a_head_answers_to_inputs_as_to_their_features(config):
+    data, features = load(config), read_features(config)
+    assert features.shape[0] == len(data.train)
+    assert not features.requires_grad
+    inputs, targets = next(iter(data.eval_loader(data.train)))
+    head = make_head(data.num_classes, name=config.model)
+    torch.testing.assert_close(head(inputs), head(features[: len(targets)]))
+    assert extract_features(config.model, inputs) is extract_features(config.model, inputs.clone())
+
+
 # ---- What is planted.
 
 
 @pytest.mark.parametrize("config", [SHAPES, TEXTS])
 def test_so_many_labels_are_wrong_and_the_seed_decides_which(config):
     data = load(config)
-    spoiled, wrong = spoil_labels(data, 0.25, seed=3)
+    labels, wrong = spoil_labels(data, 0.25, seed=3)
     assert wrong.sum() == round(0.25 * len(data.train))
-    np.testing.assert_array_equal(wrong, spoiled.train.targets != data.train.targets)
+    np.testing.assert_array_equal(wrong, labels != data.train.targets)
     again, other = (spoil_labels(data, 0.25, seed)[1] for seed in (3, 4))
     assert (again == wrong).all()
     assert (other != wrong).any()
@@ -65,16 +84,19 @@ def test_so_many_labels_are_wrong_and_the_seed_decides_which(config):
 
 
 def test_the_seed_decides_which_classes_are_rare():
-    data = load(SHAPES.replace(num_train=200))
-    sizes = [np.bincount(thin_out(data, 0.1, seed).train.targets) for seed in (0, 1)]
+    config = SHAPES.replace(num_train=200)
+    data = load(config)
+    sizes = [np.bincount(data.train.targets[thin_out(data, 0.1, seed)]) for seed in (0, 1)]
     most = np.bincount(data.train.targets).min()
     for found in sizes:
         assert found.max() == most
         assert found.min() == max(2, round(0.1 * most))
     assert sizes[0].tolist() != sizes[1].tolist()
-    drawn = np.concatenate([y for _ in range(20) for _, y in load_rare(data, 0, ratio=0.1)])
-    even = load_rare(data, 0, ratio=0.1, balanced=True)
-    evenly = np.concatenate([y for _ in range(20) for _, y in even])
+    batches = load_rare(data, 0, config=config, ratio=0.1)
+    np.testing.assert_array_equal(batches.counts, sizes[0])
+    drawn = torch.cat([y for _ in range(20) for _, y in batches]).numpy()
+    even = load_rare(data, 0, config=config, ratio=0.1, balanced=True)
+    evenly = torch.cat([y for _ in range(20) for _, y in even]).numpy()
     expected = sizes[0] / sizes[0].sum()
     np.testing.assert_allclose(np.bincount(drawn) / len(drawn), expected, atol=0.05)
     np.testing.assert_allclose(np.bincount(evenly) / len(evenly), 1 / len(expected), atol=0.07)
@@ -83,57 +105,55 @@ def test_the_seed_decides_which_classes_are_rare():
 # ---- What is found.
 
 
-def test_suspects_are_those_of_cleanlab():
+def test_suspects_are_those_of_cleanlab(lesson):
     stored = json.loads((STUDIES / "hard_examples/cleanlab_reference.json").read_text())
     for case in stored["cases"]:
         labels, probabilities = np.array(case["labels"]), np.array(case["probabilities"])
         probabilities /= probabilities.sum(axis=1, keepdims=True)
-        found = np.flatnonzero(find_suspects(labels, probabilities))
-        assert found.tolist() == case["confident_learning"]
+        for find in (find_suspects, lesson["find_label_suspects"]):
+            found = np.flatnonzero(find(labels, probabilities))
+            assert found.tolist() == case["confident_learning"]
 
 
 def test_each_fix_does_what_its_name_says(monkeypatch):
-    data = load(SHAPES)
-    spoiled, wrong = spoil_labels(data, 0.25, seed=0)
-    right = data.train.targets
+    data, right = load(SHAPES), load(SHAPES).train.targets
+    labels, wrong = spoil_labels(data, 0.25, seed=0)
     suspects = wrong.copy()
     suspects[np.flatnonzero(~wrong)[:5]] = True
-    search = planted_labels.Suspects(
-        wrong, suspects, (right + 1) % data.num_classes, wrong, {"a": 1.0}
-    )
+    predicted = (right + 1) % data.num_classes
+    search = planted_labels.Suspects(labels, wrong, suspects, predicted, wrong, {"a": 1.0})
     monkeypatch.setattr(planted_labels, "search_suspects", lambda *_: search)
-    hunt = Hunt(SHAPES, epochs=1, lr=1e-3)
 
-    def read(fix, hunt=None):
-        loader = load_noisy(data, 0, share=0.25, fix=fix, hunt=hunt)
-        return loader.batches.dataset.targets, loader.found
+    def read(fix):
+        return load_noisy(data, 0, hunt=Hunt(SHAPES), share=0.25, fix=fix)
 
-    np.testing.assert_array_equal(read("keep")[0], spoiled.train.targets)
-    np.testing.assert_array_equal(read("right labels")[0], right)
-    np.testing.assert_array_equal(read("drop the wrong")[0], right[~wrong])
-    targets, found = read("drop suspects", hunt)
-    np.testing.assert_array_equal(targets, right[~suspects])
-    assert found == {"a": 1.0}
-    expected = np.where(suspects, (right + 1) % data.num_classes, right)
-    np.testing.assert_array_equal(read("relabel suspects", hunt)[0], expected)
-    targets, _ = read("drop at random", hunt)
-    assert len(targets) == (~suspects).sum()
+    np.testing.assert_array_equal(read("keep").targets, labels)
+    np.testing.assert_array_equal(read("right labels").targets, right)
+    np.testing.assert_array_equal(read("drop the wrong").targets, right[~wrong])
+    dropped = read("drop suspects")
+    np.testing.assert_array_equal(dropped.targets, right[~suspects])
+    torch.testing.assert_close(dropped.features, read_features(SHAPES)[torch.tensor(~suspects)])
+    assert dropped.found == {"a": 1.0}
+    expected = np.where(suspects, predicted, right)
+    np.testing.assert_array_equal(read("relabel suspects").targets, expected)
+    assert len(read("drop at random").targets) == (~suspects).sum()
 
 
 def test_a_search_is_scored_and_changes_nothing_of_the_training():
-    hunt = Hunt(TEXTS, epochs=1, lr=1e-3, folds=2)
-    options = {"config": TEXTS, "model": None, "pretrained": True}
-    plain = train(make_loader=lambda data, seed: load_noisy(data, seed, share=0.25), **options)
-    searched = train(
-        LogFound(),
-        make_loader=lambda data, seed: load_noisy(data, seed, share=0.25, hunt=hunt),
-        **options,
-    )
+    hunt = Hunt(TEXTS, folds=2, epochs=1)
+    load_batches = partial(load_noisy, hunt=hunt, share=0.25)
+
+    def search_and_keep(data, seed):
+        search_suspects(hunt, 0.25, seed)
+        return load_batches(data, seed)
+
+    plain, searched = (train(x, config=TEXTS) for x in (load_batches, search_and_keep))
     torch.testing.assert_close(
         searched.model.state_dict(), plain.model.state_dict(), rtol=0, atol=0
     )
+    dropped = train(partial(load_batches, fix="drop suspects"), LogFound(), config=TEXTS)
     search = search_suspects(hunt, 0.25, 0)
-    found = {name: searched.metrics[name] for name in search.scores}
+    found = {name: dropped.metrics[name] for name in search.scores}
     assert found == pytest.approx(search.scores, abs=1e-6)
     assert found["precision"] == pytest.approx(search.wrong[search.suspects].mean(), abs=1e-6)
 
@@ -149,31 +169,33 @@ def test_the_kept_share_falls_during_the_warm_up():
             super().on_train_batch_start(trainer, pl_module, batch, batch_idx)
             shares.append(pl_module.loss.keywords["share"])
 
-    train(Watch(share=0.8, warmup=0.5))  # twelve steps
+    keep = partial(load_noisy, hunt=Hunt(SHAPES), share=0.0)
+    train(keep, Watch(share=0.8, warmup=0.5))  # twelve steps
     np.testing.assert_allclose(shares[:7], [1 - 0.2 * step / 6 for step in range(7)])
     assert shares[7:] == [0.8] * 5
     shares.clear()
-    train(Watch(share=0.8, warmup=0.0))
+    train(keep, Watch(share=0.8, warmup=0.0))
     assert shares == [0.8] * 12
 
 
-def test_losses_know_the_classes_and_accuracies_are_by_class():
+def test_losses_know_the_classes_and_accuracies_are_by_class(lesson):
     config = SHAPES.replace(num_train=200)
-    load_thin = lambda data, seed: load_rare(data, seed, ratio=0.1)  # noqa: E731
+    data, load_batches = load(config), partial(load_rare, config=config, ratio=0.1)
+    counts = torch.bincount(torch.as_tensor(data.train.targets[thin_out(data, 0.1, 0)]))
+    targets = torch.as_tensor(data.val.targets)
     for kind in ("mean", "class weights", "logit adjustment"):
-        run = train(ClassLoss(kind), config=config, make_loader=load_thin)
-        data, callback = load(config), run.callback(ClassLoss)
+        run = train(load_batches, ClassLoss(kind), config=config)
+        shares = run.callback(ClassLoss).shares
         logits = torch.cat([run.model(x) for x, _ in data.eval_loader()]).detach()
-        targets = torch.as_tensor(data.val.targets)
-        counts = torch.bincount(torch.as_tensor(thin_out(data, 0.1, 0).train.targets))
-        torch.testing.assert_close(callback.shares, counts / counts.sum())
-        adjusted = (logits - callback.shares.log()).argmax(dim=1) == targets
+        torch.testing.assert_close(shares, counts / counts.sum())
+        adjusted = (logits - shares.log()).argmax(dim=1) == targets
         assert run.metrics["adjusted"] == pytest.approx(adjusted.float().mean().item(), abs=1e-5)
         rare = torch.isin(targets, counts.argsort(stable=True)[:3])
-        plain = logits.argmax(dim=1) == targets
-        expected = plain[rare].float().mean().item()
+        expected = (logits.argmax(dim=1) == targets)[rare].float().mean().item()
         assert run.metrics["rare"] == pytest.approx(expected, abs=1e-5)
-        if kind == "mean":
-            uniform = torch.full((10,), 0.1)
-            loss = planted_labels.adjust_logits(logits, targets, uniform[: data.num_classes])
-            torch.testing.assert_close(loss, F.cross_entropy(logits, targets))
+    found = [
+        adjust(logits, targets, shares)
+        for adjust in (planted_labels.adjust_logits, lesson["adjusted_loss"])
+    ]
+    torch.testing.assert_close(*found)
+    assert found[0] > F.cross_entropy(logits, targets)  # validation has other shares
