@@ -115,21 +115,21 @@ STUDY = Study(
             "The same for 10 epochs at lower learning rates, which end before the wrong labels "
             "are memorised: the other way to keep them from doing harm.",
             BRIEF,
-            fix_labels(BRIEF, BRIEF_LRS, WRONG, "drop at random", *SUSPECTS, *ORACLES),
+            fix_labels(BRIEF, BRIEF_LRS, WRONG, *SUSPECTS, "drop the wrong"),
         ),
         "photographs, memorised": Regime(
             "1,000 photographs, a fifth of the labels wrong, for 40 epochs: the lesson's live "
             "training, where the features name fewer photographs right, so that the search is "
             "harder.",
             PHOTOS,
-            fix_labels(PHOTOS, LRS, WRONG, *SUSPECTS, "drop the wrong")
-            | select(PHOTOS, WRONG, smallest_after_warmup=WARMUP),
+            fix_labels(PHOTOS, LRS, WRONG, *SUSPECTS, "drop the wrong"),
         ),
         "definitions, none wrong": Regime(
             "The 1,000 definitions for 40 epochs with all labels right: what the same fixes cost "
             "where there is nothing to fix, which is not known beforehand.",
             LONG,
-            fix_labels(LONG, LRS, 0.0, *SUSPECTS) | select(LONG, 0.0, smallest_after_warmup=WARMUP),
+            fix_labels(LONG, LRS, 0.0, "drop suspects")
+            | select(LONG, 0.0, smallest_after_warmup=WARMUP),
         ),
         "rare classes": Regime(
             "Photographs of ten classes, 500 of the most frequent and 5 of the rarest one, for 20 "
