@@ -10,7 +10,9 @@ import torch.nn.functional as F
 
 from course_tools.study.lesson_code import read_definitions
 from course_utils.config import load_config
+from course_utils.measure.paired import PairedDifference, paired_difference
 from course_utils.results import STUDIES
+from course_utils.study_results import read_study
 from course_utils.training.fit import fit
 from lesson_code.hard_examples import planted_labels
 from lesson_code.hard_examples.planted_labels import (
@@ -199,3 +201,73 @@ def test_losses_know_the_classes_and_accuracies_are_by_class(lesson):
     ]
     torch.testing.assert_close(*found)
     assert found[0] > F.cross_entropy(logits, targets)  # validation has other shares
+
+
+# ---- The text of the lesson against the study that it reads.
+
+TEXTS, BRIEF, PHOTOS, CLEAN, RARE = (
+    "definitions, memorised",
+    "definitions, brief",
+    "photographs, memorised",
+    "definitions, none wrong",
+    "rare classes",
+)
+
+
+def read(regime, variant, metric="val_accuracy"):
+    """The metric at each seed, in percent."""
+    return 100 * read_study("hard_examples").values(regime, variant, metric)
+
+
+def judge(regime, variant, baseline="keep") -> PairedDifference:
+    """What a variant gains, in points."""
+    return paired_difference(read(regime, baseline), read(regime, variant))
+
+
+def write(found: PairedDifference, sign: str = "") -> str:
+    """The mean with its interval."""
+    return f"{found.mean:{sign}.1f} points ({found.low:{sign}.1f} to {found.high:{sign}.1f})"
+
+
+def score(regime, metric) -> str:
+    """A score of the search for suspects, in percent, on the mean of the seeds."""
+    return f"{read(regime, 'drop suspects', metric).mean():.0f} %"
+
+
+def find_differences() -> dict[str, PairedDifference]:
+    """What the lesson speaks about, by a name each."""
+    keep = read(TEXTS, "keep")
+    return {
+        "drop": judge(TEXTS, "drop suspects"),
+        "random": judge(TEXTS, "drop at random"),
+        "relabel": judge(TEXTS, "relabel suspects"),
+        "oracle": judge(TEXTS, "drop the wrong"),
+        "right": judge(TEXTS, "right labels"),
+        "brief drop": judge(BRIEF, "drop suspects"),
+        "brief relabel": judge(BRIEF, "relabel suspects"),
+        "brief oracle": judge(BRIEF, "drop the wrong"),
+        "shorter": paired_difference(keep, read(BRIEF, "keep")),
+        "drop against shorter": paired_difference(
+            read(BRIEF, "keep"), read(TEXTS, "drop suspects")
+        ),
+        "photo drop": judge(PHOTOS, "drop suspects"),
+        "photo relabel": judge(PHOTOS, "relabel suspects"),
+        "photo oracle": judge(PHOTOS, "drop the wrong"),
+        "hardest": judge(TEXTS, "hardest half"),
+        "at once": judge(TEXTS, "smallest at once"),
+        "warm-up": judge(TEXTS, "smallest after warmup"),
+        "warm-up against at once": judge(TEXTS, "smallest after warmup", "smallest at once"),
+        "warm-up against drop": judge(TEXTS, "smallest after warmup", "drop suspects"),
+        "clean drop": judge(CLEAN, "drop suspects"),
+        "clean hardest": judge(CLEAN, "hardest half"),
+        "clean warm-up": judge(CLEAN, "smallest after warmup"),
+        "focal": judge(RARE, "focal loss", "mean"),
+        "sampling": judge(RARE, "class-balanced sampling", "mean"),
+        "weights": judge(RARE, "class weights", "mean"),
+        "adjustment": judge(RARE, "logit adjustment", "mean"),
+        "adjustment against weights": judge(RARE, "logit adjustment", "class weights"),
+        "at prediction": paired_difference(read(RARE, "mean"), read(RARE, "mean", "adjusted")),
+        "in training against at prediction": paired_difference(
+            read(RARE, "mean", "adjusted"), read(RARE, "logit adjustment")
+        ),
+    }
