@@ -57,9 +57,10 @@ load = cache(load_data)  # a process trains many times on the same data
 def load_backbone(name: str) -> tuple[nn.Module, int]:
     """A pretrained network without its last layer, and how many features it gives."""
     network = create_model(name, num_classes=2, pretrained=True).eval()
-    width = network.fc.in_features
+    last = network.fc
+    assert isinstance(last, nn.Linear)
     network.fc = nn.Identity()
-    return network, int(width)  # type: ignore[arg-type]
+    return network, last.in_features
 
 
 _FOUND: dict[tuple, Tensor] = {}  # features of batches by their content

@@ -3,11 +3,13 @@
 import json
 from functools import partial
 
+import nbformat
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
+from course_tools.run.lessons import NOTEBOOKS
 from course_tools.study.lesson_code import read_definitions
 from course_utils.config import load_config
 from course_utils.measure.paired import PairedDifference, paired_difference
@@ -33,7 +35,7 @@ from lesson_code.hard_examples.planted_labels import (
 )
 
 SHAPES = load_config("smoke", dataset="shapes").replace(num_train=120, num_val=60, batch_size=20)
-TEXTS = load_config("smoke", dataset="glosses").replace(
+GLOSSES = load_config("smoke", dataset="glosses").replace(
     num_train=80, num_val=60, batch_size=20, model="text_small"
 )
 
@@ -59,7 +61,7 @@ def lesson():
 # ---- The features.
 
 
-@pytest.mark.parametrize("config", [SHAPES, TEXTS])
+@pytest.mark.parametrize("config", [SHAPES, GLOSSES])
 def test_a_head_answers_to_inputs_as_to_their_features(config):
     data, features = load(config), read_features(config)
     assert features.shape[0] == len(data.train)
@@ -73,7 +75,7 @@ def test_a_head_answers_to_inputs_as_to_their_features(config):
 # ---- What is planted.
 
 
-@pytest.mark.parametrize("config", [SHAPES, TEXTS])
+@pytest.mark.parametrize("config", [SHAPES, GLOSSES])
 def test_so_many_labels_are_wrong_and_the_seed_decides_which(config):
     data = load(config)
     labels, wrong = spoil_labels(data, 0.25, seed=3)
@@ -142,18 +144,18 @@ def test_each_fix_does_what_its_name_says(monkeypatch):
 
 
 def test_a_search_is_scored_and_changes_nothing_of_the_training():
-    hunt = Hunt(TEXTS, folds=2, epochs=1)
+    hunt = Hunt(GLOSSES, folds=2, epochs=1)
     load_batches = partial(load_noisy, hunt=hunt, share=0.25)
 
     def search_and_keep(data, seed):
         search_suspects(hunt, 0.25, seed)
         return load_batches(data, seed)
 
-    plain, searched = (train(x, config=TEXTS) for x in (load_batches, search_and_keep))
+    plain, searched = (train(x, config=GLOSSES) for x in (load_batches, search_and_keep))
     torch.testing.assert_close(
         searched.model.state_dict(), plain.model.state_dict(), rtol=0, atol=0
     )
-    dropped = train(partial(load_batches, fix="drop suspects"), LogFound(), config=TEXTS)
+    dropped = train(partial(load_batches, fix="drop suspects"), LogFound(), config=GLOSSES)
     search = search_suspects(hunt, 0.25, 0)
     found = {name: dropped.metrics[name] for name in search.scores}
     assert found == pytest.approx(search.scores, abs=1e-6)
@@ -273,3 +275,136 @@ def find_differences() -> dict[str, PairedDifference]:
             read(RARE, "mean", "adjusted"), read(RARE, "logit adjustment")
         ),
     }
+
+
+SAID = {  # cell: its numbers; m: a mean, v: a verdict, + with signs, s: a score, r: of rare classes
+    "first-read-md": [
+        "drop",
+        "relabel",
+        "oracle",
+        "+random",
+        "+brief drop",
+        "v:brief drop",
+        "m:shorter",
+        "adjustment",
+        "+focal",
+        "v:focal",
+    ],
+    "retrain-md": [
+        "s:TEXTS:recall",
+        "s:TEXTS:precision",
+        "s:TEXTS:relabelled_right",
+        "s:CLEAN:suspects",
+    ],
+    "retrain-read": [
+        "photo drop",
+        "s:PHOTOS:suspects",
+        "+photo relabel against drop",
+        "photo oracle",
+    ],
+    "select-read": [
+        "warm-up",
+        "+at once",
+        "v:at once",
+        "warm-up against at once",
+        "+hardest",
+        "v:hardest",
+        "+clean warm-up",
+        "v:clean warm-up",
+        "+clean drop",
+        "v:clean drop",
+    ],
+    "rare-read": [
+        "r:mean:rare",
+        "r:mean:frequent",
+        "r:logit adjustment:rare",
+        "r:logit adjustment:frequent",
+        "weights",
+        "sampling",
+        "adjustment against weights",
+    ],
+    "verdict-card": [
+        "m:drop",
+        "m:oracle",
+        "s:TEXTS:precision",
+        "m:relabel",
+        "m:shorter",
+        "v:brief drop",
+        "m:brief drop",
+        "m:adjustment",
+    ],
+    "prior-md": ["+at prediction"],
+    "prior-read": ["+in training against at prediction", "v:in training against at prediction"],
+    "recap": ["m:drop", "m:relabel", "m:oracle", "m:shorter", "m:adjustment"],
+}
+
+
+def write_number(key: str) -> str:
+    """What a cell of the lesson says, by its key in `SAID`."""
+    kind, _, name = key.partition(":")
+    if kind == "s":
+        regime, metric = name.split(":")
+        return score({"TEXTS": TEXTS, "PHOTOS": PHOTOS, "CLEAN": CLEAN}[regime], metric)
+    if kind == "r":
+        variant, metric = name.split(":")
+        return f"{read(RARE, variant, metric).mean():.0f}"
+    found = find_differences()[(name or key).removeprefix("+")]
+    if kind == "v":
+        return f"*{found.verdict(margin=1)}*"
+    return f"{found.mean:.1f}" if kind == "m" else write(found, "+" if key[0] == "+" else "")
+
+
+@pytest.fixture(scope="module")
+def read_text():
+    """The source of a cell of the notebook, by its id, in one line."""
+    notebook = nbformat.read(NOTEBOOKS / "17_hard_examples.ipynb", as_version=4)
+    cells = {cell.id: " ".join(cell.source.split()).replace("−", "-") for cell in notebook.cells}
+    return cells.__getitem__
+
+
+@pytest.mark.parametrize("cell", SAID)
+def test_the_lesson_says_what_was_measured(cell, read_text):
+    for key in SAID[cell]:
+        assert write_number(key) in read_text(cell)
+
+
+def test_the_verdicts_are_those_that_the_lesson_names():
+    found = {name: x.verdict(margin=1) for name, x in find_differences().items()}
+    helps = ("drop", "relabel", "oracle", "right", "shorter", "photo drop", "photo relabel")
+    helps += ("photo oracle", "warm-up", "warm-up against at once", "sampling", "weights")
+    helps += ("adjustment", "adjustment against weights", "at prediction")
+    assert {found[name] for name in helps} == {"helps"}
+    assert found["in training against at prediction"] == "helps"
+    assert {found[name] for name in ("relabel against drop", "photo relabel against drop")} == {
+        "hurts"
+    }
+    open_ones = ("random", "brief drop", "hardest", "at once", "warm-up against drop")
+    assert {found[name] for name in open_ones} == {"inconclusive"}
+    equal = ("clean drop", "clean hardest", "clean warm-up", "focal")
+    assert {found[name] for name in equal} == {"equivalent"}
+
+
+def test_what_the_figures_say():
+    """Their titles, and that relabelling leaves fewer right labels among the suspects."""
+    right, new = (
+        read(TEXTS, "drop suspects", metric) for metric in ("precision", "relabelled_right")
+    )
+    assert (100 - right.mean()) > new.mean()
+    for variant in ("class-balanced sampling", "class weights", "logit adjustment"):
+        assert judge_metric(variant, "rare").low > 0
+        assert judge_metric(variant, "frequent").high < 0
+
+
+def judge_metric(variant, metric):
+    return paired_difference(read(RARE, "mean", metric), read(RARE, variant, metric))
+
+
+def test_the_live_trainings_are_those_of_the_study(read_text):
+    study = read_study("hard_examples")
+    assert study.best[PHOTOS]["keep"] == study.best[TEXTS]["keep"] == "lr 0.002"
+    assert "LR = 0.002 #" in read_text("parameters")
+    config = load_config("quick", dataset="photos")
+    live = config.replace(num_train=1000, epochs=5 * config.epochs, batch_size=100)
+    assert study.regimes[PHOTOS].config == live.replace(first_seed=0, progress=False)
+    assert "1,000 definitions" in read_text("question")
+    assert study.regimes[TEXTS].config.num_train == 1000
