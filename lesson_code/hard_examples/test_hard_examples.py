@@ -390,6 +390,10 @@ def test_what_the_figures_say():
         read(TEXTS, "drop suspects", metric) for metric in ("precision", "relabelled_right")
     )
     assert (100 - right.mean()) > new.mean()
+    memorised, ended_before = (
+        read(regime, "keep", "train_accuracy").mean() for regime in (TEXTS, BRIEF)
+    )
+    assert memorised > 90 > 80 > ended_before  # a fifth of the labels is wrong
     for variant in ("class-balanced sampling", "class weights", "logit adjustment"):
         assert judge_metric(variant, "rare").low > 0
         assert judge_metric(variant, "frequent").high < 0
