@@ -63,24 +63,29 @@ FAULTS = [
 
 
 def check_pytorch_card(card):
-    """Each example is judged by a network that was trained on the other half."""
+    """Each example is judged by a network of the other folds, and its class has a threshold."""
     torch.manual_seed(0)
-    right = torch.tensor([0, 1] * 20)
-    x = torch.randn(40, 3) + 2 * right[:, None]
-    y = torch.where(torch.arange(40) < 3, 1 - right, right)
-    half = torch.randperm(40) % 2
-    losses = torch.empty(40)
-    for part in (0, 1):
-        net = nn.Linear(3, 2)
+    right = torch.arange(60) % 3
+    x = torch.randn(60, 3) + 4 * F.one_hot(right, 3)
+    y = torch.where(torch.arange(60) < 4, (right + 1) % 3, right)
+    folds = torch.randperm(60) % 5
+    found = torch.empty(60, 3)
+    for fold in range(5):
+        net = nn.Linear(3, 3)
         optimizer = torch.optim.AdamW(net.parameters(), lr=0.1)
         for _ in range(30):
             optimizer.zero_grad()
-            F.cross_entropy(net(x[half == part]), y[half == part]).backward()
+            F.cross_entropy(net(x[folds != fold]), y[folds != fold]).backward()
             optimizer.step()
-        for index in torch.nonzero(half != part)[:, 0]:
-            losses[index] = -net(x[index]).log_softmax(dim=0)[y[index]].detach()
-    torch.testing.assert_close(card["losses"], losses, rtol=1e-4, atol=1e-5)
-    assert sorted(losses.argsort(descending=True)[:3].tolist()) == [0, 1, 2]  # the wrong labels
+        for index in torch.nonzero(folds == fold)[:, 0]:
+            found[index] = net(x[index]).softmax(dim=0).detach()
+    torch.testing.assert_close(card["probabilities"].cpu(), found, rtol=1e-4, atol=1e-5)
+    suspects = torch.from_numpy(LESSON["find_label_suspects"](y.numpy(), found.numpy()))
+    assert torch.equal(card["suspects"].cpu(), suspects)
+    assert set(range(4)) <= set(torch.nonzero(suspects)[:, 0].tolist())  # the wrong labels
+    order = card["order"].cpu()
+    given = found[torch.arange(60), y][order]
+    assert (given.diff() >= -1e-5).all()
 
 
 def check_lightning_card(card):
