@@ -88,7 +88,7 @@ STUDY = Study(
             AdamW,
             LRS_OF_ADAMW,
             {},
-            (*IN_LIBRARIES, "a tenth of the lowest"),
+            IN_LIBRARIES,
         ),
         "photographs, 20 epochs": on_photographs(
             20,
