@@ -131,3 +131,70 @@ def test_what_the_study_is_said_to_have_trained(study, read_text):
     assert steps == 15
     assert BETA == 0.98
     assert "moving-average) with $\\beta=0.98$" in read_text("idea-read")
+
+
+def test_what_the_suggestions_cost(study, read_text, find_cost, read_lrs, read_searched):
+    text = read_text("first-read-md")
+    assert f"Lightning's suggestion costs **{find_cost(PHOTOS, LIGHTNING, interval=True)}**" in text
+    assert f"On definitions it costs {find_cost(TEXTS, LIGHTNING, interval=True)}" in text
+    rates = read_lrs(PHOTOS, LIGHTNING)
+    assert f"It lies between {rates.min():.0e} and {rates.max():.0e}" in text
+    assert abs(study.values(PHOTOS, LIGHTNING).mean() - 0.1) < 0.01  # chance
+    valley = find_cost(PHOTOS, VALLEY, interval=True)
+    assert f"costs {valley} there, and {find_cost(TEXTS, VALLEY, interval=True)} on def" in text
+    assert f"three times above it and costs {find_cost(PHOTOS, STEEPEST, interval=True)}" in text
+    for finder, factor in ((VALLEY, 1 / 5), (STEEPEST, 3)):
+        typical = np.exp(np.log(read_lrs(PHOTOS, finder)).mean())
+        assert abs(math.log(typical / read_searched(PHOTOS) / factor)) < 0.2
+    gain = study.difference(PHOTOS, TENTH, SEARCHED)
+    assert judge(study, PHOTOS, TENTH) == "helps"
+    found = f"it is {100 * gain.mean:.1f} points better than the search ({100 * gain.low:.1f} to "
+    assert f"{found}{100 * gain.high:.1f})" in text
+    assert all(judge(study, PHOTOS, finder) == "hurts" for finder in (LIGHTNING, STEEPEST, VALLEY))
+    title = "thousands of times too low; a tenth of the lowest is near the search"
+    assert title in read_text("first-figure")
+    for regime in (PHOTOS, TEXTS):
+        assert np.median(read_lrs(regime, LIGHTNING)) < read_searched(regime) / 1000
+    tenth = read_lrs(PHOTOS, TENTH) / read_searched(PHOTOS)
+    assert 0.5 < tenth.min() < tenth.max() < 1.5
+
+
+def test_how_far_the_suggestions_scatter(read_text, read_lrs):
+    factors = [
+        read_lrs(PHOTOS, finder).max() / read_lrs(PHOTOS, finder).min()
+        for finder in (LIGHTNING, STEEPEST, VALLEY, TENTH)
+    ]
+    others = f"{factors[1]:.1f}, {factors[2]:.1f} and {factors[3]:.1f}"
+    text = read_text("range-read")
+    assert f"differs by a factor of {factors[0]:.0f} between seeds" in text
+    assert f"the others by factors of {others}" in text
+
+
+def test_what_the_length_of_a_training_changes(study, read_text, find_cost, read_searched):
+    short = SPAN[2]
+    assert f"valley costs even {find_cost(short, VALLEY, interval=True)}" in read_text("cost-read")
+    assert read_searched(short) == 0.03
+    assert read_searched(PHOTOS) == 0.01
+    assert judge(study, short, STEEPEST) == "inconclusive"
+    text = read_text("span-read")
+    costs = f"{find_cost(short, VALLEY)} points to {find_cost(PHOTOS, VALLEY)}"
+    assert f"The cost of valley falls from {costs}" in text
+    assert f"too high and costs {find_cost(PHOTOS, STEEPEST)} points" in text
+    for regime in set(study.regimes) & set(SPAN.values()):
+        assert abs(study.values(regime, LIGHTNING).mean() - 0.1) < 0.015  # chance
+    np.testing.assert_array_equal(  # the same range tests
+        study.values(short, VALLEY, "lr valley"), study.values(PHOTOS, VALLEY, "lr valley")
+    )
+
+
+def test_what_verdict_and_recap_say(study, read_text, find_cost):
+    text = read_text("verdict-card")
+    photos = [find_cost(PHOTOS, finder) for finder in (LIGHTNING, VALLEY)]
+    texts = [find_cost(TEXTS, finder) for finder in (LIGHTNING, VALLEY)]
+    assert f"costs {photos[0]} points in eight epochs" in text
+    assert f"fastai's valley {photos[1]}. On definitions" in text
+    assert f"they cost {texts[0]} and {texts[1]} points" in text
+    assert f"A tenth of the lowest costs {find_cost(SPAN[2], TENTH)} points in two epochs" in text
+    text = read_text("recap")
+    assert f"it cost {photos[0]} points on photographs and {texts[0]} on definitions" in text
+    assert f"fastai's valley cost {photos[1]} and {texts[1]}" in text
