@@ -11,7 +11,7 @@ import copy
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
@@ -50,15 +50,18 @@ class SearchedText(TextSmall):
     def predict_tokens(self, vectors: Tensor) -> Tensor:
         return self.vocabulary(vectors) if self.vocabulary else super().predict_tokens(vectors)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        if self.pooling == "mean":
-            return super().forward(tokens)
+    def pool(self, tokens: Tensor) -> Tensor:
+        """Tokens ``(N, T)`` to one vector for each text ``(N, D)``, which the last layer gets."""
         real, vectors = tokens != PADDING, self.encode(tokens)
+        if self.pooling == "mean":
+            return (vectors * real.unsqueeze(-1)).sum(dim=1) / real.sum(dim=1, keepdim=True)
         if self.pooling == "max":
-            hidden = vectors.masked_fill(~real.unsqueeze(-1), -torch.inf)
-            return self.fc(hidden.amax(dim=1))
+            return vectors.masked_fill(~real.unsqueeze(-1), -torch.inf).amax(dim=1)
         last = real.sum(dim=1) - 1  # the token that ends each text
-        return self.fc(vectors[torch.arange(len(tokens), device=tokens.device), last])
+        return vectors[torch.arange(len(tokens), device=tokens.device), last]
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.fc(self.pool(tokens))
 
 
 @dataclass(frozen=True)
@@ -111,24 +114,25 @@ CANDIDATES = {
 
 
 def fine_tune(
-    model: TextSmall,
-    texts: Sequence[np.ndarray],
+    model: nn.Module,
+    fc: nn.Linear,
+    take: Callable[[Tensor], Tensor],
     targets: Tensor,
     epochs: int,
     lr: float,
     seed: int,
 ) -> None:
+    """Train a model with a new last layer ``fc``; ``take`` makes a batch of inputs from rows."""
     torch.manual_seed(seed)
-    nn.init.normal_(model.fc.weight, std=0.02)
-    nn.init.zeros_(model.fc.bias)
+    nn.init.normal_(fc.weight, std=0.02)
+    nn.init.zeros_(fc.bias)
     generator = torch.Generator().manual_seed(seed)
     optimizer = make_adamw(model, lr, 0.01)
-    steps = epochs * max(1, len(texts) // 32)
-    schedule = warmup_cosine(optimizer, steps, warmup_steps=steps // 10)
+    per_epoch = max(1, len(targets) // 32)
+    schedule = warmup_cosine(optimizer, epochs * per_epoch, warmup_steps=epochs * per_epoch // 10)
     for _ in range(epochs):
-        for batch in torch.randperm(len(texts), generator=generator).split(32)[: len(texts) // 32]:
-            tokens = pad_texts([texts[n] for n in batch.tolist()])
-            loss = F.cross_entropy(model(tokens), targets[batch])
+        for rows in torch.randperm(len(targets), generator=generator).split(32)[:per_epoch]:
+            loss = F.cross_entropy(model(take(rows)), targets[rows])
             optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -137,35 +141,54 @@ def fine_tune(
 
 
 @torch.no_grad()
-def measure_accuracy(model: TextSmall, texts: Sequence[np.ndarray], targets: Tensor) -> float:
-    order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
-    right = 0
-    for start in range(0, len(order), 256):
-        batch = order[start : start + 256]
-        found = model(pad_texts([texts[n] for n in batch])).argmax(1)
-        right += (found == targets[batch]).sum().item()
-    return right / len(texts)
+def read_vectors(model: SearchedText, texts: Sequence[np.ndarray]) -> Tensor:
+    """What the last layer gets for each text: ``(N, D)``."""
+    order = np.argsort([len(text) for text in texts])
+    vectors = [model.pool(pad_texts([texts[n] for n in rows])) for rows in _split(order, 256)]
+    return torch.cat(vectors)[torch.from_numpy(np.argsort(order))]
+
+
+def _split(order: np.ndarray, size: int) -> Iterator[np.ndarray]:
+    return (order[start : start + size] for start in range(0, len(order), size))
+
+
+@torch.no_grad()
+def measure_accuracy(fc: nn.Linear, vectors: Tensor, targets: Tensor) -> float:
+    return (fc(vectors).argmax(dim=1) == targets).float().mean().item()
 
 
 def transfer(
-    model: TextSmall, texts: Sequence[np.ndarray], targets: np.ndarray
+    model: SearchedText, texts: Sequence[np.ndarray], targets: np.ndarray
 ) -> Iterator[tuple[str, list[float]]]:
-    """Accuracies on other definitions of the training pool, one for each seed, by way and size."""
+    """Accuracies on other definitions of the training pool, one for each seed, by way and size.
+
+    The last layer alone is trained on vectors that are computed once: nothing below it changes.
+    """
     train_rows, val_rows = split_stratified(targets, max(LABELLED), NUM_VAL)
     labels = torch.from_numpy(targets)
-    held_out = [texts[n] for n in val_rows]
-    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    chosen, held_out = ([texts[n] for n in rows] for rows in (train_rows, val_rows))
+    state = copy.deepcopy(model.state_dict())
+    vectors, val_vectors = read_vectors(model, chosen), read_vectors(model, held_out)
     for size, epochs in LABELLED.items():
-        chosen = [texts[n] for n in train_rows[:size]]
-        for way, lr in WAYS.items():
-            found = []
-            for seed in SEEDS:
-                model.load_state_dict(state)
-                model.requires_grad_(way != "last layer")
-                model.fc.requires_grad_(True)
-                fine_tune(model, chosen, labels[train_rows[:size]], epochs, lr, seed)
-                found.append(measure_accuracy(model, held_out, labels[val_rows]))
-            yield f"{size}: {way}", found
+        own = labels[train_rows[:size]]
+        found: dict[str, list[float]] = {way: [] for way in WAYS}
+        for seed in SEEDS:
+            fc = nn.Linear(vectors.shape[1], model.fc.out_features)
+            fine_tune(fc, fc, vectors.__getitem__, own, epochs, WAYS["last layer"], seed)
+            found["last layer"].append(measure_accuracy(fc, val_vectors, labels[val_rows]))
+            model.load_state_dict(state)
+            fine_tune(
+                model,
+                model.fc,
+                lambda rows: pad_texts([chosen[n] for n in rows.tolist()]),
+                own,
+                epochs,
+                WAYS["everything"],
+                seed,
+            )
+            tuned = read_vectors(model, held_out)
+            found["everything"].append(measure_accuracy(model.fc, tuned, labels[val_rows]))
+        yield from ((f"{size}: {way}", accuracies) for way, accuracies in found.items())
 
 
 def judge(candidate: Candidate) -> Iterator[dict]:

@@ -149,9 +149,11 @@ def write_sentences() -> dict[str, str]:
     )
     points = PairedDifference(*(100 * x for x in (texts.mean, texts.low, texts.high)), texts.n)
     old = long["old"].mean - long["last"].mean
+    cosine = read_search(LONG, COSINE)
+    ema, last = read_search(SHORT, EMA), read_search(SHORT, EMA, "last")
     return {
         "lead": f"by {write_means(lead)} after 4, 8 and 12 epochs",
-        "cooled": f"{write_means(cooled)} above the cooldown",
+        "cooled": f"{write_means(cooled)} above the cooldown, which is equivalent after 4 epochs",
         "old": f"makes this gain look {old:.1f} points larger, {long['old'].mean:.1f}",
         "old_12": f"the last weights are {-worse[12].mean:.1f} points worse with them",
         "last": write(long["last"]),
@@ -159,32 +161,58 @@ def write_sentences() -> dict[str, str]:
         "beside": write(long["beside"], "+"),
         "short_last": write(short["last"], "+"),
         "short_cosine": write(short["cosine"], "+"),
-        "recap": (
+        "verdict": (
             f"From random weights at a constant learning rate an EMA was {long['last'].mean:.1f} "
             f"points better than the last weights and {long['cosine'].mean:.1f} better than a "
             "cosine"
         ),
         "texts": write(points, "+"),
+        "short_decay": (
+            "the cosine *hurts*, by "
+            f"{write(paired_difference(read(SHORT, LAST), read(SHORT, COSINE)), '+')} against"
+        ),
         "statistics": (
-            f"New statistics bring the last weights {statistics(LONG, 'last', 'last_old'):.1f} "
-            f"points from random weights and {statistics(SHORT, 'last', 'last_old'):.1f} in "
-            f"fine-tuning. The EMA loses {statistics(LONG, ACCURACY, 'ema_last_statistics'):.1f} "
-            "points from random weights if it has those of the last weights, and "
-            f"{statistics(LONG, ACCURACY, 'ema_averaged_statistics'):.1f} with averaged ones"
+            f"bring the last weights {write(gain(LONG, 'last', 'last_old'))} from random weights "
+            f"and {write(gain(SHORT, 'last', 'last_old'))} in fine-tuning"
+        ),
+        "statistics_ema": (
+            f"the EMA loses {write(gain(LONG, ACCURACY, 'ema_last_statistics'))} if it has those "
+            "of the last weights. With averaged ones it loses "
+            f"{write(gain(LONG, ACCURACY, 'ema_averaged_statistics'))}, which is equivalent"
         ),
         "decay": (
-            f"From random weights the rising decay is {statistics(LONG, ACCURACY, 'ema_0.9'):.1f} "
-            f"points ahead of 0.9 and {statistics(LONG, ACCURACY, 'swa'):.1f} ahead of the mean of "
-            f"the second half, whereas 0.999 leaves {read(LONG, EMA, 'ema_0.999').mean():.0f} %"
+            f"From random weights the rising decay is {gain(LONG, ACCURACY, 'ema_0.9').mean:.1f} "
+            f"points ahead of 0.9 and {gain(LONG, ACCURACY, 'swa').mean:.1f} ahead of the mean of "
+            "the second half, whereas 0.999 reaches only "
+            f"{read(LONG, EMA, 'ema_0.999').mean():.0f} %"
         ),
         "decay_short": f"and {read(SHORT, EMA, 'ema_0.999').mean():.0f} % in fine-tuning",
         "along": write_means(compare_along("cooldown", "last")),
+        "search": (
+            f"on the search's one seed the cosine had {cosine[0.002]:.1f} % at 0.002, "
+            f"{cosine[0.004]:.1f} % at 0.004 and {cosine[0.008]:.1f} % at 0.008"
+        ),
+        "search_ema": (
+            f"the EMA was {ema[0.0032] - last[0.0032]:.1f} points ahead at 0.0032 and "
+            f"{ema[0.0008] - last[0.0008]:.1f} at 0.0008"
+        ),
     }
 
 
-def statistics(regime, better, worse):
-    """By how much the EMA's trainings differ in two metrics, in points, on the mean."""
-    return (read(regime, EMA, better) - read(regime, EMA, worse)).mean()
+def gain(regime, better, worse) -> PairedDifference:
+    """By how much the EMA's trainings are better in one metric than in another, in points."""
+    return paired_difference(read(regime, EMA, worse), read(regime, EMA, better))
+
+
+def read_search(regime, variant, metric=ACCURACY) -> dict[float, float]:
+    """Accuracies of the search's one seed, in percent, by learning rate."""
+    study = read_study("weight_averaging")
+    (seed,) = study.search_seeds
+    return {
+        float(training.trial.removeprefix("lr ")): 100 * training.read_metric(metric)
+        for training in study.trainings
+        if (training.regime, training.variant, training.seed) == (regime, variant, seed)
+    }
 
 
 @pytest.fixture(scope="module")
@@ -210,6 +238,8 @@ def test_the_verdicts_are_those_that_the_lesson_names(text):
     assert verdicts[LONG, "beside"] == verdicts[SHORT, "beside"] == "equivalent"
     assert verdicts[SHORT, "last"] == verdicts[SHORT, "cosine"] == "inconclusive"
     assert judge(SHORT, "last").mean < 0 < judge(SHORT, "cosine").mean
+    short_decay = paired_difference(read(SHORT, LAST), read(SHORT, COSINE))
+    assert short_decay.verdict(margin=1) == "hurts"
     cooled = [found.verdict(margin=1) for found in compare_along("ema", "cooldown").values()]
     assert cooled == ["equivalent", "helps", "helps"]
     texts = read_study("text")
@@ -223,6 +253,9 @@ def test_what_is_said_of_statistics_and_decays():
     assert paired_difference(ema, last).verdict(margin=1) == "hurts"
     averaged = paired_difference(ema, read(LONG, EMA, "ema_averaged_statistics"))
     assert averaged.verdict(margin=1) == "equivalent"
+    for metric in ("swa", "ema_0.9", "ema_0.999"):  # no other is ahead by what matters
+        for regime in (LONG, SHORT):
+            assert gain(regime, ACCURACY, metric).verdict(margin=1) in ("helps", "equivalent")
     for metric in ("ema_last_statistics", "ema_averaged_statistics", "swa", "ema_0.9"):
         short = paired_difference(read(SHORT, EMA), read(SHORT, EMA, metric))
         assert short.verdict(margin=1) == "equivalent"
@@ -254,3 +287,9 @@ def test_both_were_best_at_the_same_learning_rate_and_none_at_an_edge():
     assert "\nLR = 0.0008 " in parameters
     assert "\nCOSINE_LR = 0.0016 " in parameters
     assert lrs == {LONG: [0.002, 0.002, 0.004], SHORT: [0.0008, 0.0008, 0.0016]}
+    for regime, best in lrs.items():
+        for variant, lr in zip((LAST, EMA, COSINE), best, strict=True):
+            found = read_search(regime, variant)
+            assert len(found) == 4
+            assert max(found, key=found.get) == lr
+            assert min(found) < lr < max(found)
