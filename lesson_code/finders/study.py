@@ -90,11 +90,6 @@ STUDY = Study(
             {},
             IN_LIBRARIES,
         ),
-        "photographs, 20 epochs": on_photographs(
-            20,
-            "a training in which a learning rate that is too low has time to make up for it",
-            IN_LIBRARIES,
-        ),
     },
     search_seeds=(100,),
 )
