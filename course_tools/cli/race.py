@@ -37,13 +37,14 @@ def _make_config(profile: str, dataset: str | None, images: int | None) -> "Conf
     return config.replace(num_train=images or config.num_train, progress=False)
 
 
-def _list_settings(race: "Race", seeds: Sequence[int]) -> dict[str, Any]:
+def _list_settings(race: "Race", seeds: Sequence[int], reach: float | None) -> dict[str, Any]:
     """What rows of one leaderboard have to share; no path, because a folder may be moved."""
     return {
         "data": race.data.summarize() | {"name": Path(race.data.name).name},
         "hidden": {"images": len(race.hidden.targets), "digest": race.hidden.digest()},
         "budget": asdict(race.budget),
         "seeds": list(seeds),
+        "reach": reach,
         "sandbox": race.sandbox,
         "on_trust": list(_list_trust(race)),
     }
@@ -83,12 +84,17 @@ def _race_one(
     except CourseError as error:
         say(f"{entry.name}: refused: {error}")
         return Row(entry.name, entry.sha256, problem=str(error))
-    accuracies, times_s = zip(*((x.accuracy, x.time_s) for x in trained), strict=True)
-    return Row(entry.name, entry.sha256, accuracies, times_s)
+    measured = [(x.accuracy, x.time_s, x.steps) for x in trained]
+    accuracies, times_s, steps = zip(*measured, strict=True)
+    return Row(entry.name, entry.sha256, accuracies, times_s, steps)
 
 
 def _race_all(
-    race: "Race", entries: Sequence["Entry"], seeds: Sequence[int], output: Path
+    race: "Race",
+    entries: Sequence["Entry"],
+    seeds: Sequence[int],
+    output: Path,
+    reach: float | None,
 ) -> "Leaderboard":
     """Train all recipes, and add a row for each to the leaderboard in the file.
 
@@ -101,17 +107,20 @@ def _race_all(
     def say(sentence: str) -> None:
         console.print(sentence, soft_wrap=True, markup=False)
 
-    settings = _list_settings(race, seeds)
+    settings = _list_settings(race, seeds, reach)
     leaderboard = put_rows(output, settings)  # now: an hour later is too late for "no room"
     say(f"{race.data.describe()}; hidden: {len(race.hidden.targets):,}; {race.budget.describe()}")
     with ending_on_interrupt(console, f"course: interrupted; finished recipes are in {output}"):
         for entry in entries:
             row = _race_one(race, entry, seeds, say)
-            leaderboard = put_rows(output, settings, [row])  # now: an interruption loses nothing
+            source = {entry.name: entry.source.decode("utf-8", errors="replace")}
+            leaderboard = put_rows(output, settings, [row], source)  # an interruption loses nothing
     console.print(leaderboard.make_table())
     for sentence in settings["on_trust"]:
         console.print(f"on trust: {sentence}", soft_wrap=True, style="yellow")
     console.print("recipes whose intervals overlap share their places", style="dim")
+    for record in leaderboard.records:
+        say(f"record: {record.describe()}")
     say(f"leaderboard: {output}")
     return leaderboard
 
@@ -128,6 +137,10 @@ def race_recipes(
         int | None, typer.Option(help="of the optimizer, in place of seconds", min=1)
     ] = None,
     seeds: Annotated[int, typer.Option(help="trainings of each recipe", min=1, max=MOST_SEEDS)] = 3,
+    reach: Annotated[
+        float | None,
+        typer.Option(help="records are fewest steps to this accuracy, in %, not the accuracy"),
+    ] = None,
     profile: Annotated[str, typer.Option(help="smoke, quick or full")] = "",
     dataset: Annotated[
         str | None,
@@ -159,6 +172,8 @@ def race_recipes(
 
     if output.exists() and not output.is_file():
         raise CourseError(f"{output} is a folder, a pipe or a device: name a file with --output")
+    if reach is not None and not 0 < reach < 100:
+        raise CourseError(f"--reach {reach:g}: give an accuracy in %, between 0 and 100")
     entries = find_entries(recipes)
     default_s = Budget.seconds if steps is None else STEPS_LIMIT_S
     budget = Budget(default_s if seconds is None else seconds, steps, memory)
@@ -171,6 +186,6 @@ def race_recipes(
     config = _make_config(profile, dataset, images)
     data = load_data(config)
     race = Race(config, data, HiddenSplit.open(data), budget, sandboxed)
-    leaderboard = _race_all(race, entries, range(seeds), output)
+    leaderboard = _race_all(race, entries, range(seeds), output, reach and reach / 100)
     raced = {entry.name for entry in entries}
     raise typer.Exit(1 if any(x.problem for x in leaderboard.rows if x.name in raced) else 0)

@@ -12,7 +12,7 @@ from subprocess import Popen
 
 from course_tools.grade.isolate import isolated_process, read_messages
 from course_tools.grade.pristine import read_package, write_package
-from course_tools.grade.strangers import disposable_folder, is_regular
+from course_tools.grade.strangers import disposable_folder, is_regular, read_regular
 from course_tools.race import worker
 from course_tools.race.budget import Budget
 from course_tools.race.memory import measure_memory
@@ -31,6 +31,7 @@ STARTING_S = 120  # for the imports of PyTorch and Lightning: then it is the mac
 POLL_S = 0.02
 MEMORY_POLL_S = 0.5
 SHOWN = 400  # characters of what a recipe's process says
+MOST_DIGITS = 12  # of a number of steps
 ENDED = "its process ended before the training did: does it exit, or need too much memory?"
 STARTLESS = "no training starts here: try course doctor"
 TOO_MUCH = "it needs more memory than the race allows: {:.1f} GiB in all its processes together"
@@ -42,10 +43,11 @@ class NotStartedError(CourseError):
 
 @dataclass(frozen=True)
 class Trained:
-    """One training: its accuracy on the hidden split in [0, 1], and its seconds."""
+    """One training: its accuracy on the hidden split in [0, 1], its seconds, and its steps."""
 
     accuracy: float
     time_s: float  # from before the recipe is imported until the hidden images are classified
+    steps: int  # of all optimizers; counted in the recipe's own process, so on trust
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,7 @@ class Race:
         write_atomically(course / worker.GO, "")
         limit_s = self.budget.seconds + self.budget.grace_s
         time_s = _await(process, work, worker.TRAINED, memory, limit_s, self._explain_time())
+        steps = _read_steps(work / worker.TRAINED)
         try:
             write_atomically(course / worker.HIDDEN, self.hidden.encode_images())
         except OSError as error:  # the recipe has filled the disk, or the folder is no longer one
@@ -121,13 +124,28 @@ class Race:
         answer_s = self.budget.answer_s
         late = f"its network takes longer than {answer_s:g} s to classify the hidden images"
         time_s += _await(process, work, worker.PREDICTED, memory, answer_s, late)
-        return Trained(self.hidden.judge(work / worker.PREDICTED), time_s)
+        return Trained(self.hidden.judge(work / worker.PREDICTED), time_s, steps)
 
     def _explain_time(self) -> str:
         return (
             f"it takes longer than {self.budget.seconds:g} s: is there a loop of its own, or one "
             "without end?"
         )
+
+
+def _read_steps(path: Path) -> int:
+    """The number in a file that the recipe's process wrote.
+
+    Raises:
+        CourseError: there is no number in it.
+    """
+    try:
+        text = read_regular(path, MOST_DIGITS).decode("ascii")
+    except (OSError, ValueError):
+        text = ""
+    if not text.isdecimal():
+        raise CourseError("it changes the files of the race: leave them alone")
+    return int(text)
 
 
 def _await(

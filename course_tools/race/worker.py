@@ -2,8 +2,9 @@
 
 The process that starts this module takes part by files. In the working folder `READY` says that
 the recipe can run, and `GO` answers it, when the budget begins: no line of a recipe runs before
-`READY` was seen, so it cannot take it back. `TRAINED` says that the budget may end. Then the hidden
-images come, without their classes, into the folder that this process only reads.
+`READY` was seen, so it cannot take it back. `TRAINED` says that the budget may end, and after how
+many steps. Then the hidden images come, without their classes, into the folder that this process
+only reads.
 """
 
 import json
@@ -46,7 +47,7 @@ def main() -> None:
     budget, recipe = Budget(**asked["budget"]), course / asked["recipe"]
 
     # before anything of the recipe runs: its imports are not part of the budget
-    from course_tools.race.train import classify, train_recipe
+    from course_tools.race.train import classify, count_steps, train_recipe
 
     config, data = Config(**asked["config"]), decode_data(course / DATA, asked["data"])
     ours = os.getpid()
@@ -60,8 +61,9 @@ def main() -> None:
     _await(course / GO)
     try:
         started_s = time.monotonic()
-        model = train_recipe(recipe, config, data, asked["seed"], budget, started_s)
-        write_atomically(work / TRAINED, "")
+        with count_steps() as steps:
+            model = train_recipe(recipe, config, data, asked["seed"], budget, started_s)
+        write_atomically(work / TRAINED, str(steps.taken))
         classes = classify(model, data, np.load(_await(course / HIDDEN), allow_pickle=False))
         write_atomically(work / PREDICTED, encode_classes(classes))
     except BaseException as error:  # what this process prints is not shown

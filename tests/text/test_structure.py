@@ -39,10 +39,12 @@ PRACTICE = {  # lessons without a new technique
     "91_project": [
         "Question",
         "Set-up",
+        "First result",
         "Idea",
         "Experiment",
         "Verdict",
         "Exercises",
+        "Going deeper",
         "Recap and sources",
     ],
 }

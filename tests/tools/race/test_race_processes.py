@@ -69,6 +69,7 @@ def run_once(race, path, *options):
         (["--memory", "1"], "--memory 1: give"),
         (["--dataset", "mnist"], "no data set 'mnist'"),
         (["--profile", "fast"], "no profile 'fast'"),
+        (["--reach", "101"], "--reach 101: give"),
     ],
 )
 def test_a_mistake_of_who_starts_a_race_is_one_line(race, hand_in, options, sentence):
@@ -84,7 +85,7 @@ def trained(monkeypatch):
 
     def pretend(_, source, seed):
         recipes.append(source)
-        return Trained(0.5, 1.0)
+        return Trained(0.5, 1.0, 3)
 
     monkeypatch.setattr(Race, "train", pretend)
     return recipes
@@ -178,6 +179,9 @@ def test_a_good_recipe_and_a_bad_one_get_their_places(race, hand_in):
     assert rows["good"]["low"] > rows["bad"]["high"]
     assert len(rows["good"]["accuracies"]) == len(rows["good"]["times_s"]) == 3
     assert "good · seed 0: " in out
+    assert rows["good"]["steps"] == [30] * 3  # six epochs; the budget allows twice as many
+    assert rows["bad"]["steps"] == [5] * 3
+    assert "(the first record)" in out
     assert "leaderboard: " in out
 
 
@@ -310,7 +314,7 @@ LEAVING = """
 import os, pathlib, time
 work, course = pathlib.Path.cwd(), pathlib.Path(__file__).parent
 {}
-work.joinpath("trained").touch()
+work.joinpath("trained").write_text("1")
 time.sleep(999)
 """
 LEFT = {
@@ -318,6 +322,7 @@ LEFT = {
     "start": "work.joinpath('ready').unlink(); os._exit(0)",
     "message": "work.joinpath('failed.json').write_text('[' * 10**5); os._exit(0)",
     "folder": "course.joinpath('hidden.npy', 'x').mkdir(parents=True)",
+    "steps": "work.joinpath('trained').write_text('many'); time.sleep(999)",
     "depth": "[(os.mkdir('d'), os.chdir('d')) for _ in range(1200)]; os._exit(0)",
 }
 
@@ -496,7 +501,7 @@ def test_one_that_never_ends_is_ended(race, hand_in, source):
 
 @pytest.mark.faults
 def test_one_that_says_too_early_that_it_has_ended_gains_little(race, hand_in):
-    early = "import pathlib, time\npathlib.Path('trained').touch()\ntime.sleep(999)"
+    early = "import pathlib, time\npathlib.Path('trained').write_text('1')\ntime.sleep(999)"
     status, row = run_once(race, hand_in(early), "--seconds", "1")
     assert status == 1
     assert row["problem"].startswith("its network takes longer than 10.25 s to classify")

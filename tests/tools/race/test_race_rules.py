@@ -15,6 +15,7 @@ from dataclasses import FrozenInstanceError
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 from course_tools.grade.isolate import read_messages
 from course_tools.grade.pristine import read_package
@@ -448,9 +449,9 @@ def test_the_interval_is_that_of_students_t():
 
 
 ROWS = (
-    Row("slow", "1", (0.5, 0.51, 0.5), (9.0, 9.0, 9.0)),
+    Row("slow", "1", (0.5, 0.51, 0.5), (9.0, 9.0, 9.0), (30, 30, 30)),
     Row("cheat", "2", problem="it reads"),
-    Row("fast", "3", (0.7, 0.71, 0.7), (3.0, 3.0, 3.0)),
+    Row("fast", "3", (0.7, 0.71, 0.7), (3.0, 3.0, 3.0), (10, 10, 10)),
 )
 SETTINGS = {"seeds": [0, 1, 2], "data": {"name": "x"}}
 
@@ -461,9 +462,10 @@ def test_rows_are_in_order_and_refused_ones_have_no_place():
     assert (slow["name"], slow["place"]) == ("slow", 2)
     assert (cheat["name"], cheat["problem"]) == ("cheat", "it reads")
     assert "place" not in cheat
-    near = (Row("one", "1", (0.5, 0.6), (1.0, 1.0)), Row("two", "2", (0.55, 0.6), (1.0, 1.0)))
+    both = (1.0, 1.0), (1, 1)
+    near = (Row("one", "1", (0.5, 0.6), *both), Row("two", "2", (0.55, 0.6), *both))
     assert {row["place"] for row in summarize_rows(near)} == {None}
-    (single,) = summarize_rows([Row("one", "1", (0.5,), (1.0,))])
+    (single,) = summarize_rows([Row("one", "1", (0.5,), (1.0,), (1,))])
     assert single["low"] is None
     assert single["high"] is None
 
@@ -476,7 +478,7 @@ def test_a_leaderboard_is_read_again_and_a_row_replaced(tmp_path):
     board.write(path)
     again = read_leaderboard(path, SETTINGS)
     assert sorted(again.rows, key=lambda row: row.name) == sorted(ROWS, key=lambda row: row.name)
-    better = Row("slow", "4", (0.9, 0.9, 0.9), (9.0, 9.0, 9.0))
+    better = Row("slow", "4", (0.9, 0.9, 0.9), (9.0, 9.0, 9.0), (30, 30, 30))
     again.put(better).write(path)
     found = json.loads(path.read_text())
     assert [row["name"] for row in found["rows"]] == ["slow", "fast", "cheat"]
@@ -512,6 +514,8 @@ def test_rows_of_another_race_are_not_mixed(tmp_path):
         {"times_s": [9.0, float("inf"), 9.0]},
         {"times_s": [9.0, -1.0, 9.0]},
         {"times_s": [9.0]},
+        {"steps": [30, 30]},
+        {"steps": [30, -1, 30]},
         {"name": 3},
         {"problem": None},
     ],
@@ -535,7 +539,7 @@ def test_a_row_that_no_race_has_measured_is_refused(tmp_path, changes):
 def _put_many(path, first, ready):
     ready.wait()
     for number in range(10):
-        put_rows(path, SETTINGS, [Row(f"{first}{number}", "1", (0.5,) * 3, (1.0,) * 3)])
+        put_rows(path, SETTINGS, [Row(f"{first}{number}", "1", (0.5,) * 3, (1.0,) * 3, (1,) * 3)])
 
 
 def test_two_races_add_their_rows_to_one_leaderboard(tmp_path):
@@ -563,6 +567,61 @@ def test_a_table_says_whether_there_was_a_sandbox():
         table = Leaderboard(SETTINGS | {"sandbox": sandbox}, ROWS).make_table()
         assert table.columns[-1].header == "sandbox"
         assert list(table.columns[-1].cells) == [word] * 3
+
+
+# Records
+
+
+def put(board, name, accuracies, steps=30):
+    """A leaderboard with one more row of three seeds."""
+    row = Row(name, name, accuracies, (1.0,) * 3, (steps,) * 3)
+    return board.put(row, f"# {name}")
+
+
+def test_a_record_needs_a_lead_that_luck_rarely_gives():
+    board = put(Leaderboard(SETTINGS), "first", (0.50, 0.60, 0.55))
+    assert [(x.name, x.source, x.p) for x in board.records] == [("first", "# first", None)]
+    assert put(board, "lucky", (0.52, 0.66, 0.54)).records == board.records
+    assert put(board, "equal", (0.50, 0.60, 0.55)).records == board.records
+    assert put(board, "worse", (0.40, 0.50, 0.45)).records == board.records
+    refused = board.put(Row("cheat", "2", problem="it reads"))
+    assert refused.records == board.records
+    better = put(board, "better", (0.520, 0.622, 0.571))
+    leads = [0.020, 0.022, 0.021]
+    p = stats.ttest_1samp(leads, 0, alternative="greater").pvalue
+    assert p < 0.01
+    assert [x.name for x in better.records] == ["first", "better"]
+    assert better.records[-1].p == pytest.approx(p)
+    assert "p = 0.0" in better.records[-1].describe()
+
+
+def test_a_lead_of_one_seed_is_no_record():
+    board = Leaderboard(SETTINGS | {"seeds": [0]}).put(Row("a", "1", (0.1,), (1.0,), (3,)))
+    assert board.put(Row("b", "2", (0.9,), (1.0,), (3,))).records == board.records
+
+
+def test_a_record_of_steps_reaches_the_accuracy_in_fewer():
+    board = Leaderboard(SETTINGS | {"reach": 0.8})
+    assert put(board, "near", (0.80, 0.82, 0.79), 10).records == ()
+    board = put(board, "first", (0.81, 0.811, 0.812), 300)
+    assert board.records[-1].p < 0.01
+    assert put(board, "better, slower", (0.90, 0.91, 0.905), 301).records == board.records
+    assert put(board, "fast, worse", (0.79, 0.791, 0.792), 20).records == board.records
+    found = put(board, "faster", (0.805, 0.806, 0.8055), 200).records
+    assert [x.name for x in found] == ["first", "faster"]
+
+
+def test_records_are_read_again_and_checked(tmp_path):
+    path = tmp_path / "leaderboard.json"
+    board = put(Leaderboard(SETTINGS), "first", (0.50, 0.60, 0.55))
+    board.write(path)
+    assert read_leaderboard(path, SETTINGS).records == board.records
+    content = json.loads(path.read_text())
+    for change in ({"accuracies": [0.5, 0.5]}, {"accuracies": [0.5, 7.0, 0.5]}, {"p": "small"}):
+        damaged = content | {"records": [content["records"][0] | change]}
+        path.write_text(json.dumps(damaged))
+        with pytest.raises(CourseError, match="a record that no race has measured"):
+            read_leaderboard(path, SETTINGS)
 
 
 # Memory
