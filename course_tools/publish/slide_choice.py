@@ -44,6 +44,7 @@ LOCAL_LINKS = (  # to files that lie elsewhere
     re.compile(r'<a href="(?!https?:)[^"]*">(.*?)</a>'),
 )
 HEADING = re.compile(r"^(#{1,3}) (.+)$", re.MULTILINE)
+STARS = ("☆", "★")  # of an exercise's heading
 HINTS = re.compile(r"<details>.*?</details>", re.DOTALL)
 FOLD = re.compile(r"</?details>|<summary>.*?</summary>")
 UNSEEN = {"parameters", "imports", "hide-output"}  # tags of cells that are not shown
@@ -97,8 +98,13 @@ class Part:
     @property
     def is_task(self) -> bool:
         """Whether it is an exercise that has nothing to show but the task."""
-        starred = self.section == "Exercises" and self.name.startswith(("☆", "★"))
+        starred = self.section == "Exercises" and self.name.startswith(STARS)
         return starred and not any(piece.kind for piece in self.pieces)
+
+    @property
+    def holds_answers(self) -> bool:
+        """Whether folded text in it is a hint or a worked answer."""
+        return self.section == "Exercises" or self.name.startswith(STARS)
 
 
 @dataclass(eq=False)
@@ -144,7 +150,7 @@ def _split_parts(notebook: nbformat.NotebookNode) -> list[Part]:
             elif marks:
                 parts.append(Part(words) if marks == "##" else Part("", words))
             blocks = split_blocks(text)
-            if parts[-1].section == "Exercises":
+            if parts[-1].holds_answers:
                 blocks = split_blocks(HINTS.sub("", text)) or [""] * bool(marks)
             parts[-1].pieces += [Piece(number, cell, block) for block in blocks]
     return [part for part in parts if part.pieces]
@@ -302,7 +308,7 @@ def _rate(groups: list[list[Slide]], notebook: nbformat.NotebookNode) -> None:
     seen = set()
     for group, part in zip(groups, parts, strict=True):
         is_first = part.section not in seen
-        is_task = part.section == "Exercises" and (is_first or part.name.startswith(("☆", "★")))
+        is_task = part.section == "Exercises" and (is_first or part.name.startswith(STARS))
         always = part in (headline, parts[0], parts[-1]) or is_task
         always |= part.section in WHOLE and (is_first or part.section == "Recipe")
         for slide in group:

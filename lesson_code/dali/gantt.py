@@ -1,15 +1,21 @@
-"""Who prepares and who trains, and when: the measured bars of a Gantt chart."""
+"""Who prepares and who trains, and when: a measured Gantt chart."""
 
+import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
 from torch.utils.data import DataLoader, Dataset, default_collate, get_worker_info
 
-__all__ = ["Span", "TracedDataset", "trace_training"]
+from course_utils import plots
+
+__all__ = ["Span", "TracedDataset", "describe_stalls", "draw_gantt", "find_stall", "trace_training"]
 
 MAIN = "training process"
+COLOURS = {"prepare": plots.COLOURS[4], "step": plots.COLOURS[0], "wait": "#b0b0b0"}
 
 
 @dataclass(frozen=True)
@@ -69,3 +75,53 @@ def trace_training(batches: Iterable, step: Callable[[Any], object]) -> list[Spa
         Span(who, what, number, start - first, end - first)
         for who, what, number, start, end in spans
     ]
+
+
+def find_stall(spans: Sequence[Span]) -> float:
+    """The share of the time from the end of the first step on in which no step runs."""
+    steps = [span for span in spans if span.what == "step"]
+    total = steps[-1].end - steps[0].end
+    return 1 - sum(span.end - span.start for span in steps[1:]) / total
+
+
+def describe_stalls(traces: Mapping[str, Sequence[Span]]) -> str:
+    """Two sentences: the stall of each training, and what the last one spends on a batch."""
+    shares = [f"{find_stall(x):.0%} of the time with {name}" for name, x in traces.items()]
+    name, spans = list(traces.items())[-1]
+    prepare, step = (
+        1000 * statistics.median([x.end - x.start for x in spans if x.what == what])
+        for what in ("prepare", "step")
+    )
+    slower = "preparing" if prepare > step else "the training step"
+    return (
+        f"No step runs in {', in '.join(shares)}.\n"
+        f"With {name}, preparing a batch takes {prepare:.0f} ms and a step {step:.0f} ms "
+        f"(medians), so {slower} is the bottleneck."
+    )
+
+
+def draw_gantt(traces: Mapping[str, Sequence[Span]]) -> Figure:
+    """A panel for each training, whose title has its stall; one bar is one batch."""
+    figure, axes = plt.subplots(
+        len(traces), 1, figsize=(8.6, 1.6 * len(traces)), sharex=True, layout="constrained"
+    )
+    for axis, (name, spans) in zip(axes, traces.items(), strict=True):
+        origin = min(span.start for span in spans if span.who == MAIN)
+        lanes = sorted({span.who for span in spans})
+        for span in spans:
+            axis.barh(
+                lanes.index(span.who),
+                1000 * (span.end - span.start),
+                left=1000 * (span.start - origin),
+                height=0.7,
+                color=COLOURS[span.what],
+                edgecolor="white",
+            )
+        axis.set_yticks(range(len(lanes)), lanes, fontsize=8)
+        axis.set(title=f"{name}: no step runs in {find_stall(spans):.0%} of the time", ylabel="")
+        axis.grid(False)
+    axes[-1].set(xlabel="time (ms)", xlim=(0, None))
+    patches = [plt.Rectangle((0, 0), 1, 1, fc=colour) for colour in COLOURS.values()]
+    names = ["prepare a batch", "training step", "wait"]
+    figure.legend(patches, names, fontsize=8, ncols=3, loc="outside lower center")
+    return figure

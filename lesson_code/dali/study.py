@@ -1,74 +1,103 @@
-"""How many images a second DALI prepares on the CPU, against the albumentations loader.
+"""What lesson 11 reads: validation images that are resized in another way than training images.
 
-Both read the same JPEG files of lesson 11 (`draw_scenes`), cut out the middle, resize it to what
-the network reads, and augment as the baseline does, in batches of the profile's size.
-The arms take turns (forth and back), so that what else the machine does hits all alike; a ratio
-is taken within each round. Run it on an otherwise idle machine.
+The trainings of a regime that differ only in their validation have the same weights at each seed.
+The learning rate is the one that the search of lesson 02 found for photographs and this network,
+and no variant has a better one of its own.
 """
 
-import tempfile
-from dataclasses import replace
 from functools import partial
-from typing import Annotated
 
-import cv2
-import numpy as np
-import typer
-from torch.utils.data import DataLoader
+from torch.optim import AdamW
 
-from course_utils.config import load_config
-from course_utils.data.augment import train_transform
-from course_utils.data.load import load_data
-from course_utils.data.loaders import seed_worker
-from course_utils.measure.provenance import describe_hardware
-from course_utils.measure.timing import loading_rate
-from lesson_code.dali.dali_loader import DaliLoader
-from lesson_code.dali.jpegs import draw_scenes, read_jpeg, write_jpegs
+from course_tools.study.declare import Regime, Study
+from course_utils.config import Config, load_config
+from course_utils.training.schedules import warmup_cosine
+from lesson_code.dali.resizing import (
+    Resize,
+    ValidateResized,
+    load_resized,
+    pass_half_size,
+    read_large_files,
+    read_small_files,
+)
 
-SECONDS = 1.0  # of one measurement
-
-
-def main(
-    rounds: Annotated[int, typer.Option(help="of all arms; at least 5")] = 9,
-    dataset: Annotated[str, typer.Option(help="photos, cifar10 or a folder")] = "photos",
-) -> None:
-    """Print every loader's images a second and its ratio to albumentations, with its spread."""
-    import albumentations as A  # after course_utils has turned its look for updates off
-
-    config = load_config("quick", dataset=dataset)
-    data = load_data(config)
-    with tempfile.TemporaryDirectory() as folder:
-        files = write_jpegs(draw_scenes(data.train), folder)
-        size = data.train.images.shape[1]
-        crop = len(read_jpeg(files.paths[0])) // 2
-        cut = [A.CenterCrop(crop, crop), A.Resize(size, size, interpolation=cv2.INTER_AREA)]
-        augment = train_transform(data.mean, data.std).transforms
-        augmented = replace(files, transform=A.Compose([*cut, *augment], seed=0))
-        batches = partial(
-            DaliLoader, files, data.mean, data.std, config.batch_size, crop=crop, size=size
-        )
-        loading = {"batch_size": config.batch_size, "shuffle": True, "drop_last": True}
-        workers = {"num_workers": 2, "persistent_workers": True, "worker_init_fn": seed_worker}
-        arms = {
-            "albumentations": DataLoader(augmented, **loading),
-            "albumentations, 2 workers": DataLoader(augmented, **loading, **workers),
-            "DALI, 1 thread": batches(threads=1),
-            "DALI, 2 threads": batches(threads=2),
-        }
-        rates: dict[str, list[float]] = {arm: [] for arm in arms}
-        for number in range(rounds):
-            for arm in list(arms)[:: 1 if number % 2 == 0 else -1]:
-                rates[arm].append(loading_rate(arms[arm], SECONDS))
-    hardware = describe_hardware()
-    print(f"{data.describe()}, {len(files)} JPEG files, {rounds} rounds; {hardware}")
-    first = np.array(rates["albumentations"])
-    for arm, found in rates.items():
-        ratio = np.array(found) / first
-        print(
-            f"{arm:26} {np.median(found):8,.0f} images/s (median) · × {np.median(ratio):.2f} "
-            f"({ratio.min():.2f} to {ratio.max():.2f})"
-        )
+FILES = load_config("quick", dataset="photos", first_seed=0).replace(
+    model="convnet_small", num_train=1000, num_val=1000, epochs=2, batch_size=32, progress=False
+)
+LONGER = FILES.replace(num_train=500, epochs=8)
+LR = 0.001
+OTHERS = ("linear", "antialiased", "never_enlarged")
+HALF_SIZE = ("area", "antialiased", "nearest")
 
 
-if __name__ == "__main__":
-    typer.run(main)
+def warm_up_tenth(optimizer, total_steps: int):
+    return warmup_cosine(optimizer, total_steps, warmup_steps=total_steps // 10)
+
+
+def train(
+    config: Config,
+    resize: Resize,
+    judged: str,
+    others: tuple[str, ...] = (),
+) -> dict[str, dict]:
+    """The one trial of a variant: trained on images resized in one way, validated on another."""
+    options = {
+        "pretrained": True,
+        "make_loader": partial(load_resized, resize=resize),
+        "make_optimizer": partial(AdamW, lr=LR),
+        "make_schedule": warm_up_tenth,
+        "trainer": {
+            "callbacks": [ValidateResized(judged, others)],
+            "check_val_every_n_epoch": config.epochs,
+        },
+    }
+    return {f"lr {LR:g}": options}
+
+
+STUDY = Study(
+    "What does it cost to resize validation images in another way than training images?",
+    {
+        "files, 2 epochs": Regime(
+            "1,000 photographs for 2 epochs and a pretrained network, as the lesson trains live. "
+            "Each photograph is enlarged four times, stored as a JPEG file and reduced again by "
+            "area, because this is what an input pipeline does with files that are too large.",
+            FILES,
+            {
+                "resized as in training": train(FILES, read_large_files, "area", OTHERS),
+                "never enlarged": train(FILES, read_large_files, "never_enlarged"),
+                "small files": train(FILES, read_small_files, "area"),
+            },
+        ),
+        "files, 8 epochs": Regime(
+            "500 photographs for 8 epochs: the same with twice as many steps on half of the "
+            "photographs, because the network then has more time to get used to its own images.",
+            LONGER,
+            {
+                "resized as in training": train(LONGER, read_large_files, "area"),
+                "never enlarged": train(LONGER, read_large_files, "never_enlarged"),
+            },
+        ),
+        "half size": Regime(
+            "1,000 photographs for 2 epochs, reduced to 16 pixels and enlarged again: unlike an "
+            "enlarged photograph they have detail up to the last pixel, as photographs of a "
+            "camera have, so that the ways to reduce them differ. Each network is trained with one "
+            "way and validated with all three.",
+            FILES,
+            {
+                way: train(
+                    FILES,
+                    partial(pass_half_size, way=way),
+                    f"half_{way}",
+                    tuple(f"half_{other}" for other in HALF_SIZE),
+                )
+                for way in HALF_SIZE
+            }
+            # the weights of "area" again, so that results list what another way costs them
+            | {
+                "area, other validation": train(
+                    FILES, partial(pass_half_size, way="area"), "half_antialiased"
+                )
+            },
+        ),
+    },
+)

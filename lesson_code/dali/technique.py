@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from unittest import mock
 
 import torch
+from torchvision.transforms.v2 import functional
 
 from lesson_code.dali.dali_loader import DaliLoader, has_dali
 from lesson_code.dali.jpegs import write_jpegs
@@ -69,31 +70,31 @@ FAULTS = [("make_loader", RepeatABatch)]
 
 
 def check_pytorch_card(card):
-    """Validation is torchvision's decode, resize and normalise; training sees each file once."""
-    if not has_dali():
-        return
+    """Each image is mirrored and shifted by itself; what is loaded, and in which order."""
     mean, std = torch.tensor([123.7, 116.3, 103.5]), torch.tensor([58.4, 57.1, 57.4])
-    numbers = torch.arange(10)
-    levels = (9 * numbers[:, None] - mean) / std  # the files have one grey level each
-    [first, *others] = card["dali_loader"](card["files"], numbers.tolist(), 4, False, size=32)
-    assert [len(batch["x"]) for [batch] in (first, *others)] == [4, 4, 2]
-    images = torch.cat([batch["x"] for [batch] in (first, *others)])
-    torch.testing.assert_close(images.mean(dim=(2, 3)), levels, atol=1e-4, rtol=0)
-    assert images.shape == (10, 3, 32, 32)
-    orders = []
-    for seed in (0, 0, 1):
-        loader = card["dali_loader"](card["files"], numbers.tolist(), 4, True, size=32, seed=seed)
-        orders.append([torch.cat([b["y"].squeeze(1) for [b] in loader]).tolist() for _ in range(2)])
-    assert orders[0] == orders[1] != orders[2]
-    assert all(len(set(order)) == len(order) == 8 for epochs in orders for order in epochs)
-    shards = []
-    for rank in range(2):
-        options = {"size": 32, "rank": rank, "n": 2}
-        loader = card["dali_loader"](card["files"], numbers.tolist(), 4, False, **options)
-        shards.append(torch.cat([b["y"].squeeze(1) for [b] in loader]).tolist())
-    assert sorted(shards[0] + shards[1]) == numbers.tolist(), "each rank reads files of its own"
-    assert card["x"].shape == (4, 3, 224, 224)
-    assert card["y"].dtype == torch.int64
+    levels = torch.arange(10, dtype=torch.uint8)
+    images = card["shift_and_flip"](levels[:, None, None, None].expand(10, 3, 8, 8))
+    expected = (levels[:, None].float() - mean) / std  # of images with one grey level
+    assert images.shape == (10, 3, 8, 8)
+    torch.testing.assert_close(images.amin(dim=(2, 3)), expected)
+    torch.testing.assert_close(images.amax(dim=(2, 3)), expected)
+
+    image = torch.randint(256, (3, 8, 8), dtype=torch.uint8)
+    changed = card["shift_and_flip"](image.expand(200, 3, 8, 8), shift=1)
+    pixels = changed * std[:, None, None] + mean[:, None, None]
+    possible = []
+    for flipped in (image, image.flip(2)):
+        wider = functional.pad(flipped, [1, 1, 1, 1], padding_mode="edge")
+        possible += [wider[:, y : y + 8, x : x + 8] for y in range(3) for x in range(3)]
+    gaps = (pixels[:, None] - torch.stack(possible)).abs().amax(dim=(2, 3, 4))  # (200, 18)
+    assert gaps.amin(dim=1).max() < 1e-3
+    assert len(gaps.argmin(dim=1).unique()) == len(possible), "a batch has all shifts and flips"
+
+    for train, sizes in ((True, [48]), (False, [48, 16])):
+        batches = list(card["load"](card["Files"](), 48, train=train))
+        assert [len(targets) for _, targets in batches] == sizes
+        order = torch.cat([images[:, 0, 0, 0] for images, _ in batches]).tolist()
+        assert (order == list(range(64))) == (not train)
 
 
 def check_lightning_card(card):

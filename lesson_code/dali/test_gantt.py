@@ -5,7 +5,15 @@ import torch
 from torch.utils.data import TensorDataset
 
 from lesson_code.dali import gantt
-from lesson_code.dali.gantt import TracedDataset, trace_training
+from lesson_code.dali.gantt import (
+    MAIN,
+    Span,
+    TracedDataset,
+    describe_stalls,
+    draw_gantt,
+    find_stall,
+    trace_training,
+)
 
 
 def trace(workers):
@@ -55,3 +63,27 @@ def test_the_bars_are_the_clocks(monkeypatch):
 
 def test_no_batches_make_no_bars():
     assert trace_training([], pytest.fail) == []
+
+
+def make_spans(gap):
+    """Steps of 2 s, and 1 s to prepare each batch; between two steps lies a gap."""
+    spans = []
+    for number in range(3):
+        start = number * (2.0 + gap)
+        spans.append(Span(MAIN, "prepare", number, start - 1, start))
+        spans.append(Span(MAIN, "step", number, start, start + 2))
+    return spans
+
+
+def test_the_stall_is_the_share_of_the_gaps():
+    traces = {"no worker": make_spans(2.0), "one worker": make_spans(0.0)}
+    assert [find_stall(spans) for spans in traces.values()] == [0.5, 0.0]
+    said = describe_stalls(traces)
+    assert "50% of the time with no worker, in 0% of the time with one worker." in said
+    assert "a batch takes 1000 ms and a step 2000 ms (medians), so the training step" in said
+    figure = draw_gantt(traces)
+    assert [axis.get_title() for axis in figure.axes] == [
+        "no worker: no step runs in 50% of the time",
+        "one worker: no step runs in 0% of the time",
+    ]
+    assert [len(axis.patches) for axis in figure.axes] == [6, 6]

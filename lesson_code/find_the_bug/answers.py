@@ -28,6 +28,14 @@ ONE_ORDER = "Two sessions train in one order: shuffle anew in each session."
 CHOSEN = "setting, epoch, model = chosen"
 TEST = 'score(model, "test")'
 SCRIPT_END = "return source"
+IGNORE = ", ignore_index=PADDING"
+TEXT_LOSS = f"F.cross_entropy(logits.flatten(0, 1), targets.flatten(){IGNORE})"
+LIBRARY = "next_token_loss(logits, tokens)"
+OWN_SHIFT = "F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten(){})"
+NO_PADDING = "Padding counts as a target."
+ADAMW_LR = "lr=lr)"
+EVAL_ADAPTERS = "    model.eval()\n"
+ONE_LEFT = "One hypothesis is left in the end, and here"
 WORDS = {"head": "optimizer", "mode": "model.train", "scale": "std", "best": "best"}
 
 
@@ -44,6 +52,95 @@ def _break(old: str, new: str, sentence: str) -> tuple[str, str, str]:
 
 
 WRONG = {
+    "repair_padding": [
+        (IGNORE, "", NO_PADDING),
+        (IGNORE, ", ignore_index=2", NO_PADDING),
+        ("targets = tokens[:, :-1], tokens[:, 1:]", "targets = tokens[:, :-1], tokens[:, :-1]",
+         "The target of a token is the token itself: it has to be the next one."),
+        (IGNORE, f'{IGNORE}, reduction="sum"',
+         "The losses of the tokens are summed: the mean over the real ones is due."),
+        (TEXT_LOSS, f'{TEXT_LOSS[:-1]}, reduction="sum") / targets.numel()',
+         "The sum over the real tokens is divided by all places: count the real ones alone."),
+        (TEXT_LOSS, "F.cross_entropy(logits[inputs != PADDING], targets[inputs != PADDING])",
+         "The first place of padding is still a target: leave out targets, not inputs."),
+        (TEXT_LOSS, "sum(F.cross_entropy(one, y, ignore_index=PADDING) "
+         "for one, y in zip(logits, targets)) / len(tokens)",
+         "The mean of the texts' means: in a short text each token counts more."),
+        ("optimizer.zero_grad()\n", "\n", NO_ZERO_GRAD),
+        ("AdamW(", "SGD(", "not those of AdamW on the mean over the real next tokens"),
+        ("loss.item()", "loss.item() / 2", "is not the mean over the real next tokens, before"),
+        ("return losses", "return losses[-1]", "Return the losses as a list"),
+        ("loss.item()", "loss", "A loss still carries its history of gradients"),
+    ],
+    "repair_labels": [
+        ("logits = model(tokens)", "logits = model(tokens[:, :-1])", LIBRARY,
+         "next_token_loss(logits, tokens[:, 1:])",
+         "The labels are shifted twice: each place predicts the token after the next one."),
+        (LIBRARY, "next_token_loss(logits[:, 1:], tokens[:, :-1])",
+         "The labels are not shifted: each place predicts its own token."),
+        ("logits = model(tokens)", "logits = model(tokens[:, :-1])", LIBRARY,
+         "next_token_loss(logits, tokens[:, :-1])",
+         "The last token of the longest text is never a target: give the loss all tokens."),
+        (LIBRARY, OWN_SHIFT.format(""), "Padding counts as a target: it was right before."),
+        ("optimizer.zero_grad()\n", "\n", NO_ZERO_GRAD),
+        ("AdamW(", "SGD(", "not those of AdamW on the mean over the real next tokens"),
+        ("loss.item()", "2 * loss.item()", "is not the mean over the real next tokens, before"),
+    ],
+    "repair_adapters": [
+        (EVAL_ADAPTERS, "", "no_grad turns gradients off, and nothing else."),
+        ("    model.train()\n", "", EVAL_ADAPTERS, "",
+         "It is trained in eval mode: while it is trained, dropout must be on."),
+        (EVAL_ADAPTERS, "", "    model.train()\n", "    model.eval()\n",
+         "It is trained in eval mode: while it is trained, dropout must be on."),
+        ("count += len(targets)", "count += 1", "are right is not"),
+        ("hits / count", "hits", "That is the number of hits: divide by the number of texts."),
+        ("hits / count", "100 * hits / count", "That is a percentage: return a share from 0 to 1."),
+        (".sum().item()", ".float().mean().item()", "count += len(targets)", "count += 1",
+         "The mean of the batches' accuracies: the last one has fewer texts and counts the same."),
+        ("optimizer.zero_grad()\n", "\n", NO_ZERO_GRAD),
+        (ADAMW_LR, "lr=2 * lr)", "not those of AdamW on the parameters that are trained"),
+        ("loss.item()", "loss.item() / 2", BEFORE_STEP),
+        ("return losses, hits / count", "return losses",
+         "Return two things: the list of losses and the validation accuracy."),
+        ("in val_batches", "in list(val_batches)[:-1]", "One forward pass for each batch is due."),
+    ],
+    "close_ranks": [
+        ('"A": 2, "B": 1', '"A": 1, "B": 2',
+         "Curve 1 has one learning rate only, so a better one may exist: A needs another curve."),
+        ('"A": 2', '"A": 3', "Curve 2 has already ruled A out: no learning rate closes the gap."),
+        ('"B": 1', '"B": 2',
+         "Curve 1 has already ruled B out: its gap to validation is that of the earlier job."),
+        ('"C": 3, "D": None', '"C": None, "D": 3',
+         "C is not left: a mean in which gradients are missing does not have the norm of each."),
+        ('"C": 3', '"C": 2', "Curve 2 is not the first that rules out C."),
+        ('"A": 2', '"A": None', ONE_LEFT),
+        ('"A": 2, ', "", "the four letters A, B, C and D"),
+        ('"A": 2', '"A": 4', "Each letter needs the number of a curve, 1, 2 or 3, or None"),
+        ('"A": 2', '"A": None', '"D": None', '"D": 3', "A is not the one that is left"),
+    ],
+    "close_resume": [
+        ('"A": 2', '"A": 1',
+         "Curve 1 does not show the learning rate: A needs the curve that does."),
+        ('"B": 2', '"B": 3',
+         "Curve 2 has already ruled B out: only the grey run makes long steps after a restart."),
+        ('"B": 2', '"B": 1', "Curve 1 is not the first that rules out B."),
+        ('"C": 3, "D": None', '"C": None, "D": 3',
+         "C is not left: if validation texts were trained on, their loss would fall."),
+        ('"C": 3', '"C": 1', "Curve 1 has no validation loss: C needs the curve that has it."),
+        ('"A": 2', '"A": None', ONE_LEFT),
+    ],
+    "close_stream": [
+        ('"A": 2', '"A": 1',
+         "Curve 1 has one learning rate only: A needs the curve with lower ones."),
+        ('"B": 1', '"B": 2',
+         "Curve 1 has already ruled B out: count its peaks in one epoch."),
+        ('"B": 1', '"B": 3',
+         "Curve 1 has already ruled B out: count its peaks in one epoch."),
+        ('"C": None, "D": 3', '"C": 3, "D": None',
+         "D is not left: with many wrong labels no kind would be recognised nearly always."),
+        ('"D": 3', '"D": 2', "Curve 2 is not the first that rules out D."),
+        ('"A": 2', '"A": None', ONE_LEFT),
+    ],
     "repair_schedule": [
         (ADVANCE, PER_EPOCH, f"The learning rate changes 3 {CHANGES}"),
         (ADVANCE, PER_EPOCH, PLAN, "epochs", "total_steps // 10", "0",
@@ -309,6 +406,33 @@ FACTOR = """
         return (1 + math.cos(math.pi * (step - warmup) / (total_steps - warmup))) / 2
 """
 RIGHT = {
+    "repair_padding": [
+        (TEXT_LOSS, "F.cross_entropy(logits[targets != PADDING], targets[targets != PADDING])"),
+        ("targets = tokens[:, :-1], tokens[:, 1:]", "targets = tokens[:, :-1], "
+         "tokens[:, 1:].masked_fill(tokens[:, 1:] == PADDING, -100)", IGNORE, ""),
+    ],
+    "repair_labels": [
+        (LIBRARY, OWN_SHIFT.format(", ignore_index=PADDING")),
+        ("logits = model(tokens)", "logits = model(tokens[:, :-1])", LIBRARY,
+         "F.cross_entropy(logits.transpose(1, 2), tokens[:, 1:], ignore_index=PADDING)"),
+    ],
+    "repair_adapters": [
+        ("AdamW([p for p in model.parameters() if p.requires_grad], lr=lr)",
+         "AdamW(model.parameters(), lr=lr)"),
+        (".sum().item()", ".double().mean().item() * len(targets)"),
+    ],
+    "close_ranks": [
+        ('return {"A": 2, "B": 1, "C": 3, "D": None}', 'return dict(D=None, C=3, B=1, A=2)'),
+        ('return {"A": 2, "B": 1, "C": 3, "D": None}', 'return dict(zip("ABCD", (2, 1, 3, None)))'),
+    ],
+    "close_resume": [
+        ('return {"A": 2, "B": 2, "C": 3, "D": None}', 'return dict(D=None, C=3, B=2, A=2)'),
+        ('return {"A": 2, "B": 2, "C": 3, "D": None}', 'return dict(zip("ABCD", (2, 2, 3, None)))'),
+    ],
+    "close_stream": [
+        ('return {"A": 2, "B": 1, "C": None, "D": 3}', 'return dict(C=None, B=1, A=2, D=3)'),
+        ('return {"A": 2, "B": 1, "C": None, "D": 3}', 'return dict(zip("ABCD", (2, 1, None, 3)))'),
+    ],
     "repair_schedule": [
         (f"    schedule = {WARMUP_COSINE}\n",
          f"{FACTOR}    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)\n"),

@@ -55,7 +55,6 @@ def test_the_check_of_a_card_can_fail(card, tmp_path):
 
 ALL_BUT_OWN = [card for card in CARDS if str(card) != OWN]
 NOT_MET = {
-    ("11_dali, card-pytorch", "BatchNorm and dropout"): "it is a loader",
     ("11_dali, card-lightning", "BatchNorm and dropout"): "its batches have one example",
     ("21_text, card-pytorch", "BatchNorm and dropout"): "it would count padding; dropout is there",
     ("21_text, card-lightning", "BatchNorm and dropout"): "T5 has no BatchNorm, and has dropout",

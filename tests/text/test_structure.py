@@ -35,7 +35,15 @@ MOST_CELLS, MOST_WORDS, MOST_VISIBLE_LINES = 80, 2800, 300
 FOLDED = re.compile(r"<details>.*?</details>", re.DOTALL)
 FEWEST_WORDS = 12  # of a Markdown cell between two code cells
 PRACTICE = {  # lessons without a new technique
-    "90_find_the_bug": ["Question", "Set-up", "Exercises", "Verdict", "Recap and sources"],
+    "90_find_the_bug": [
+        "Question",
+        "Set-up",
+        "First result",
+        "Exercises",
+        "Verdict",
+        "Going deeper",
+        "Recap and sources",
+    ],
     "91_project": [
         "Question",
         "Set-up",

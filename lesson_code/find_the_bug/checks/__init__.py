@@ -13,6 +13,11 @@ from torch.utils.data import DataLoader, TensorDataset
 from course_utils.checking.checking import CheckFailed, checks_exercise, fail, require
 from course_utils.checking.oracles import Batches, flatten_parameters, is_pair, record_modes
 from course_utils.checking.outputs import Output
+from lesson_code.find_the_bug.checks.cases import (
+    check_close_ranks,
+    check_close_resume,
+    check_close_stream,
+)
 from lesson_code.find_the_bug.checks.data import (
     OTHER_LOSSES,
     check_repair_folder,
@@ -20,12 +25,23 @@ from lesson_code.find_the_bug.checks.data import (
     check_repair_shards,
     read_losses,
 )
+from lesson_code.find_the_bug.checks.language import (
+    check_repair_adapters,
+    check_repair_labels,
+    check_repair_padding,
+)
 from lesson_code.find_the_bug.checks.script import check_repair_script, load_script, read_script
 
 __all__ = [
+    "check_close_ranks",
+    "check_close_resume",
+    "check_close_stream",
     "check_repair_accumulation",
     "check_repair_accuracy",
+    "check_repair_adapters",
     "check_repair_folder",
+    "check_repair_labels",
+    "check_repair_padding",
     "check_repair_probabilities",
     "check_repair_probe",
     "check_repair_schedule",
