@@ -32,12 +32,15 @@ class Regime:
             the first variant is the baseline. Of several trials the best one on the search seeds
             is trained on the seeds that are reported.
         few: train on the first few examples of the config's only; None: on all of them.
+        untuned: variants with one trial by their nature, beside others with several: such as a
+            setting that a formula gives, if the study asks whether a search is needed.
     """
 
     about: str
     config: Config
     variants: Mapping[str, Mapping[str, Options]]
     few: int | None = None
+    untuned: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,8 @@ class Study:
 
     Raises:
         CourseError: fewer than two variants; a seed that is searched and reported; variants with
-            different numbers of trials, because the one with more trials would win more often.
+            different numbers of trials, because the one with more trials would win more often; an
+            untuned variant with a choice, or one that is not there.
     """
 
     question: str
@@ -69,6 +73,11 @@ class Study:
             if len(regime.variants) < 2:
                 raise CourseError(f"regime {name!r}: a study compares two variants or more")
             counts = {variant: len(trials) for variant, trials in regime.variants.items()}
+            untuned = {variant: counts.pop(variant, 0) for variant in regime.untuned}
+            if any(count != 1 for count in untuned.values()):
+                raise CourseError(
+                    f"regime {name!r}: give each untuned variant one trial: {untuned}"
+                )
             if len(set(counts.values())) > 1 or not all(counts.values()):
                 raise CourseError(
                     f"regime {name!r}: give each variant equally many trials: {counts}"

@@ -1,6 +1,7 @@
 """Finders: a range test before the training; nothing of it stays in the training."""
 
 import copy
+import math
 
 import torch
 import torch.nn.functional as F
@@ -34,17 +35,28 @@ def find_by_hand(net, batches, lowest, highest, beta=0.9):
 
 
 def check_pytorch_card(card):
-    """It reads a tenth of the lowest smoothed loss, and leaves the network as it was."""
+    """A tenth of the lowest smoothed loss, the network as it was; a sweep that goes both ways."""
     torch.manual_seed(0)
     net = nn.Linear(3, 2)
     torch.testing.assert_close(card["net"].weight, net.weight)
     expected = find_by_hand(net, card["batches"], lowest=1e-5, highest=10.0)
-    torch.testing.assert_close(card["lr"], expected)
-    assert 1e-4 < 10 * card["lr"] < 9  # the lowest loss lies inside, not at an end
-    other = card["find_learning_rate"](
+    torch.testing.assert_close(card["start"], expected)
+    assert 1e-4 < 10 * card["start"] < 9  # the lowest loss lies inside, not at an end
+    other = card["find_start"](
         net, lambda p: SGD(p, lr=1.0, momentum=0.9), card["batches"], lowest=1e-3, highest=0.1
     )
     torch.testing.assert_close(other, find_by_hand(net, card["batches"], 1e-3, 0.1))
+    for best in (0.02, 0.5, 40.0):
+        tried = []
+
+        def measure(lr, best=best, tried=tried):
+            tried.append(lr)
+            return -abs(math.log(lr / best))
+
+        found = card["sweep_both_ways"](measure, 0.5)
+        assert abs(math.log(found / best)) <= math.log(3) / 2 + 1e-6  # none of the grid is nearer
+        assert min(tried) < found < max(tried)
+        assert len(tried) == len(set(tried))
 
 
 def check_lightning_card(card):

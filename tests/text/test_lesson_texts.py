@@ -75,18 +75,6 @@ def test_lesson_12_sorts_its_steps(words, group):
     assert found["sort_step"]("a step") == group
 
 
-def test_lesson_14_prints_its_margin_with_the_word():
-    class Difference:
-        def verdict(self, margin):
-            return "equivalent" if margin == 2.0 else "helps"
-
-    (source,) = (text for text in read_cells("14").values() if "def add_margin" in text)
-    start = source.index("def add_margin")
-    for margin, words in ((2.0, "equivalent (±2)"), (1.0, "helps")):
-        exec(source[start : source.index("\n\n\n", start)], known := {"MARGIN": margin})
-        assert known["add_margin"](Difference()) == words
-
-
 def test_lesson_13_asks_its_question_before_it_measures():
     """The heading and what is measured were lost once."""
     question = read_cells("13")["flat-md"]

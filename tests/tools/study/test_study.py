@@ -305,6 +305,19 @@ def test_an_unfair_declaration_is_refused(variants, options, message):
         Study("Is it fair?", {"a regime": regime}, **options)
 
 
+def declare_finder(untuned, **trials):
+    variants = {"search": {"a": {}, "b": {}}, "finder": {"a": {}} | trials}
+    regime = Regime("Nothing.", load_config("smoke"), variants, untuned=frozenset(untuned))
+    return Study("Is a search needed?", {"a regime": regime})
+
+
+def test_a_variant_without_a_choice_says_so():
+    assert declare_finder(["finder"]).regimes["a regime"].untuned == {"finder"}
+    for untuned, trials in ((["finder"], {"b": {}}), (["search"], {}), (["found"], {})):
+        with pytest.raises(CourseError, match="give each untuned variant one trial"):
+            declare_finder(untuned, **trials)
+
+
 def test_no_cluster_is_said_in_one_line(monkeypatch):
     monkeypatch.setattr(command, "SCHEDULER_LIMIT_S", 1)
     said = pytest.raises(CourseError, match=r"--dask tcp://127\.0\.0\.1:9: no scheduler answers")
