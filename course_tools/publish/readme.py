@@ -39,6 +39,7 @@ NONE_YET = (
     "No results are kept yet: `course run --profile quick --save-results quick_photos_2cores` "
     "measures them."
 )
+PRACTICE = "90"  # the first lesson without a technique of its own
 FINDING_SEEDS = 10  # paired ones, that a finding needs
 
 
@@ -155,7 +156,7 @@ def _is_finding(measured: str) -> bool:
 
 
 def format_findings(lessons: Sequence[Lesson], root: Path = ROOT) -> str:
-    """The README's list: of each lesson the first headline that is decided, over ten seeds or more.
+    """The README's list: of each technique the first headline that ten seeds or more decided.
 
     Raises:
         CourseError: as `format_section`.
@@ -163,12 +164,13 @@ def format_findings(lessons: Sequence[Lesson], root: Path = ROOT) -> str:
     sets = read_result_sets(root / "data" / "results")[:1]
     studies = read_studies(lessons, root / "lesson_code") if sets else {}
     lines = []
-    for lesson in lessons:
+    for lesson in [lesson for lesson in lessons if lesson.name < PRACTICE]:
         filled = [_fill(lesson, headline, sets, studies) for headline in lesson.headline]
         decided = [(what, cells[0]) for what, cells in filled if cells and _is_finding(cells[0])]
         for what, measured in decided[:1]:
             difference, _, verdict = measured.rpartition(": ")
             interval = f"{difference.partition(';')[0]})"  # seeds and regime are on the page
+            interval = interval.replace(" points", "")
             lines.append(f"- {lesson.name[:2]} · {what}: **{verdict}**, {interval}")
     return "\n".join(lines) or NONE_YET
 

@@ -288,5 +288,5 @@ def test_findings_are_the_first_headlines_that_are_decided_over_ten_seeds(
     helpful = {"comparison": "ten", "arm": "mixup"}
     shown = dataclasses.replace(lesson, headline=[undecided, few, settings, helpful, helpful])
     assert format_findings([shown], tmp_path) == (
-        "- 01 · mixup against baseline (ten): **helps**, +1.00 points (+1.00 to +1.00)"
+        "- 01 · mixup against baseline (ten): **helps**, +1.00 (+1.00 to +1.00)"
     )
