@@ -1,5 +1,6 @@
 import itertools
 
+import matplotlib.pyplot as plt
 import pytest
 import torch
 from torch.utils.data import TensorDataset
@@ -81,7 +82,8 @@ def test_the_stall_is_the_share_of_the_gaps():
     said = describe_stalls(traces)
     assert "50% of the time with no worker, in 0% of the time with one worker." in said
     assert "a batch takes 1000 ms and a step 2000 ms (medians), so the training step" in said
-    figure = draw_gantt(traces)
+    with plt.style.context("default"):  # another test may have taken the course's style
+        figure = draw_gantt(traces)
     assert [axis.get_title() for axis in figure.axes] == [
         "no worker: no step runs in 50% of the time",
         "one worker: no step runs in 0% of the time",

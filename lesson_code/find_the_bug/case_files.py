@@ -47,7 +47,7 @@ def _finish(axis: Axes, steps: Sequence[int], xlabel: str, ylabel: str) -> None:
 
 
 def _draw_rank_losses(ranks: Mapping[str, Any]) -> None:
-    _, axis = plt.subplots(figsize=(7.2, 3))
+    _, axis = plt.subplots(figsize=(7.2, 3), dpi=90)
     for name, colour, run in _name(ranks["curves"], "the job", "the earlier job"):
         losses = np.mean(run["losses"], axis=1).reshape(-1, 10).mean(axis=1)
         steps = 5 + 10 * np.arange(len(losses))
@@ -58,7 +58,7 @@ def _draw_rank_losses(ranks: Mapping[str, Any]) -> None:
 
 
 def _draw_rank_sweep(ranks: Mapping[str, Any]) -> None:
-    _, axis = plt.subplots(figsize=(6.4, 2.8))
+    _, axis = plt.subplots(figsize=(6.4, 2.8), dpi=90)
     for name, colour, sweep in _name(ranks["sweep"], "the job", "the earlier job"):
         axis.semilogx(*np.transpose(sweep), f"{MARKS[colour]}-", color=colour, label=name)
         axis.set_xticks([lr for lr, _ in sweep], [f"{lr:g}" for lr, _ in sweep])
@@ -67,7 +67,7 @@ def _draw_rank_sweep(ranks: Mapping[str, Any]) -> None:
 
 
 def _draw_rank_norms(ranks: Mapping[str, Any]) -> None:
-    figure, axes = plt.subplots(1, 2, figsize=(9, 2.9), sharey=True)
+    figure, axes = plt.subplots(1, 2, figsize=(9, 2.9), dpi=90, sharey=True)
     runs = _name(ranks["curves"], "the job", "the earlier job")
     for axis, (name, _, run) in zip(axes, runs, strict=True):
         norms = np.array(run["norms"])[SHOWN_STEPS]  # (steps, ranks)
@@ -91,7 +91,7 @@ def _list_restarts(resume: Mapping[str, Any]) -> Sequence[int]:
 
 
 def _draw_job_losses(resume: Mapping[str, Any]) -> None:
-    _, axis = plt.subplots(figsize=(7.2, 2.8))
+    _, axis = plt.subplots(figsize=(7.2, 2.8), dpi=90)
     for name, colour, run in _name(resume["curves"], "four jobs", "without restarts"):
         losses = np.reshape(run["losses"], (-1, 5)).mean(axis=1)
         steps = 3 + 5 * np.arange(len(losses))
@@ -101,7 +101,7 @@ def _draw_job_losses(resume: Mapping[str, Any]) -> None:
 
 
 def _draw_job_steps(resume: Mapping[str, Any]) -> None:
-    _, axes = plt.subplots(1, 2, figsize=(9, 2.9))
+    _, axes = plt.subplots(1, 2, figsize=(9, 2.9), dpi=90)
     lost = resume["curves"]["AdamW's state is lost"]
     axes[1].semilogy(lost["moved"], color=plots.GREY, lw=3, label="AdamW's state is lost")
     for axis, kind in zip(axes, ("lr", "moved"), strict=True):
@@ -115,7 +115,7 @@ def _draw_job_steps(resume: Mapping[str, Any]) -> None:
 
 
 def _draw_job_validation(resume: Mapping[str, Any]) -> None:
-    _, axes = plt.subplots(1, 2, figsize=(9, 2.9))
+    _, axes = plt.subplots(1, 2, figsize=(9, 2.9), dpi=90)
     for name, colour, run in _name(resume["curves"], "four jobs", "without restarts"):
         style = {"color": colour, "label": name}
         axes[0].plot(*np.transpose(run["val"]), f"{MARKS[colour]}-", ms=3, **style)
@@ -132,13 +132,13 @@ def _list_epochs(stream: Mapping[str, Any]) -> Sequence[int]:
 
 
 def _draw_stream_loss(stream: Mapping[str, Any]) -> None:
-    _, axis = plt.subplots(figsize=(9, 2.8))
+    _, axis = plt.subplots(figsize=(9, 2.8), dpi=90)
     axis.plot(stream["curves"]["files one by one"]["losses"], color=ORANGE, lw=1)
     _finish(axis, _list_epochs(stream), "step (dashed: a new epoch)", "training loss")
 
 
 def _draw_stream_sweep(stream: Mapping[str, Any]) -> None:
-    _, axis = plt.subplots(figsize=(9, 2.8))
+    _, axis = plt.subplots(figsize=(9, 2.8), dpi=90)
     for colour, (lr, losses) in zip((ORANGE, BLUE), stream["sweep"], strict=True):
         axis.plot(losses, color=colour, lw=1, label=f"learning rate {lr:g}")
     _finish(axis, _list_epochs(stream), "step (dashed: a new epoch)", "training loss")
@@ -146,7 +146,7 @@ def _draw_stream_sweep(stream: Mapping[str, Any]) -> None:
 
 def _draw_stream_kinds(stream: Mapping[str, Any]) -> None:
     rows = np.array(stream["curves"]["files one by one"]["accuracy"])  # step, accuracy of each kind
-    figure, axis = plt.subplots(figsize=(9, 3.2))
+    figure, axis = plt.subplots(figsize=(9, 3.2), dpi=90)
     edges = [0, *rows[:, 0]]
     picture = axis.pcolormesh(edges, range(11), rows[:, 1:].T, cmap="Blues", vmin=0, vmax=1)
     axis.set_yticks(np.arange(10) + 0.5, stream["kinds"], fontsize=8)

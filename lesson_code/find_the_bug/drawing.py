@@ -25,7 +25,7 @@ def draw_pairs(curves: Mapping[str, Sequence], colours: Mapping[str, Sequence]) 
         colours: by the same names: that of the faulty and that of the corrected script.
     """
     plots.use_style()
-    _, axes = plt.subplots(4, COLUMNS, figsize=(9.6, 5.6), layout="constrained")
+    _, axes = plt.subplots(4, COLUMNS, figsize=(9.6, 5.6), dpi=90, layout="constrained")
     for place in range(2 * COLUMNS):
         column = axes[2 * (place // COLUMNS) :, place % COLUMNS][:2]
         if place >= len(curves):

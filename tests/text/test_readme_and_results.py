@@ -29,8 +29,8 @@ CONCLUSIVE = r"(helps|hurts|equivalent|holds( \(.*\))?|not measured yet) \|$"
 NEEDED_WORDS = {  # of a label: without them the README would mislead
     "12": "pretrained start",  # which brings nearly all of it
     "13": "new BatchNorm statistics for both",  # which alone bring most of the rest
-    "14": r"trainings of \d+ steps",
-    "15": "planted heavy tails",
+    "14": r"\d+ photographs, SGD",
+    "15": "planted heavy",
     "16": "fresh seeds",  # not those that were in the tuning
 }
 
