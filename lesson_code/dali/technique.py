@@ -91,7 +91,7 @@ def check_pytorch_card(card):
     assert len(gaps.argmin(dim=1).unique()) == len(possible), "a batch has all shifts and flips"
 
     for train, sizes in ((True, [48]), (False, [48, 16])):
-        batches = list(card["load"](card["files"], 48, train=train))
+        batches = list(card["load"](card["my_files"], 48, train=train))
         assert [len(targets) for _, targets in batches] == sizes
         order = torch.cat([images[:, 0, 0, 0] for images, _ in batches]).tolist()
         assert (order == list(range(64))) == (not train)

@@ -5,8 +5,8 @@ import re
 import nbformat
 import pytest
 
-from course_tools.publish.site import write_site
 from course_tools.publish.minutes import find_core
+from course_tools.publish.site import write_site
 from course_tools.publish.slides import number_slides, write_slides
 from course_tools.run.lessons import find_lessons
 from course_tools.run.report import write_report
