@@ -25,7 +25,7 @@ class Record:
 
     Args:
         source: the text of its file, so that the record can be trained again.
-        p: of the test that it passed; None for the first record, which had no rival to beat.
+        p: of the test that it passed; None: the first record of an accuracy, without a rival.
     """
 
     name: str
@@ -78,14 +78,12 @@ def challenge(
     p = None
     if reach is not None:
         p = one_sided_p([accuracy - reach for accuracy in accuracies])
-        is_better = last is None or np.mean(steps) < np.mean(last.steps)
-    elif last is not None:
+        if last and np.mean(steps) >= np.mean(last.steps):
+            return None
+    elif last:
         pairs = zip(accuracies, last.accuracies, strict=True)
         p = one_sided_p([accuracy - other for accuracy, other in pairs])
-        is_better = True
-    else:
-        is_better = True
-    if not is_better or (p is not None and p >= ERROR_RATE):
+    if p is not None and p >= ERROR_RATE:
         return None
     date = datetime.now(UTC).date().isoformat()
     return Record(name, sha256, date, source, tuple(accuracies), tuple(steps), p)
