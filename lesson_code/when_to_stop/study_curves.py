@@ -1,4 +1,4 @@
-"""What lesson 18 reads: when a training stops, which of twelve settings wins, folds and seeds.
+"""What lesson 18 reads of photographs: when a training stops, how long it should be, and folds.
 
 1,000 photographs, the small pretrained network, AdamW, batches of 64.
 
@@ -6,20 +6,18 @@
   weights, and with a cosine to zero over 4, 8 and 16 epochs, at eight seeds. For its last weights
   that constant learning rate is too high, so there is a lower one as well.
 - *more images*: the cosine over 8 epochs, with 200 validation photographs as training images.
-- *trial*: twelve random settings of learning rate, weight decay and label smoothing, each at the
-  same five seeds.
 - *fold*: two variants on each of five folds at each of five seeds.
 
-A curve or a trial keeps, for each epoch, which validation photographs were right: one bit for
-each, packed and written as hexadecimal digits. So the lesson can choose validation photographs
-among them after the training, as often as it likes. A curve has one such result: *restored* is
-the accuracy of the epoch that a patience of 3 restores, by 200 of them and on the others.
+A curve keeps, for each epoch, which validation photographs were right: one bit for each, packed
+and written as hexadecimal digits. So the lesson can choose validation photographs among them after
+the training, as often as it likes. A curve has one such result: *restored* is the accuracy of the
+epoch that a patience of 3 restores, by 200 of them and on the others.
 
 Each training is kept in ``build/stopping.jsonl`` when it has ended. A second call goes on from
-there. Two processes with one thread each take about 15 minutes on two cores on which nothing else
+there. Two processes with one thread each take about ten minutes on two cores on which nothing else
 runs:
 
-    .venv/bin/python lesson_code/when_to_stop/study.py --save
+    .venv/bin/python lesson_code/when_to_stop/study_curves.py --save
 """
 
 import itertools
@@ -33,7 +31,6 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-import torch.nn.functional as F
 import typer
 from lightning.pytorch.callbacks import EMAWeightAveraging
 from torch.optim import AdamW
@@ -62,25 +59,9 @@ CURVES = {  # epochs of the trainings
 CURVE_SEEDS = range(8)
 CHOOSING, PATIENCE = 200, 3  # validation photographs that choose the epoch that is restored
 ADDED = 200  # validation photographs that *more images* trains on: the first ones
-TRIALS = 12
-TRIAL_EPOCHS = 6
-SPACE_SEED = 100  # of the random settings
-SPACE = {"lr": (0.0003, 0.01), "weight_decay": (0.001, 1.0)}  # log-uniform
-SMOOTHING = (0.0, 0.3)  # uniform
 SEEDS = range(5)
 FOLDS = 5
 FOLD_EPOCHS = 3
-
-
-def draw_settings() -> list[dict[str, float]]:
-    """Twelve settings from the space, to three digits."""
-    rng = np.random.default_rng(SPACE_SEED)
-    settings = []
-    for _ in range(TRIALS):
-        setting = {name: np.exp(rng.uniform(*np.log(edges))) for name, edges in SPACE.items()}
-        setting["smoothing"] = rng.uniform(*SMOOTHING)
-        settings.append({name: float(f"{value:.3g}") for name, value in setting.items()})
-    return settings
 
 
 def list_jobs() -> Iterator[dict]:
@@ -89,8 +70,6 @@ def list_jobs() -> Iterator[dict]:
             yield {"kind": "curve", "variant": variant, "epochs": epochs, "seed": seed}
     for seed in CURVE_SEEDS:
         yield {"kind": "more images", "epochs": 8, "seed": seed}
-    for seed, (number, setting) in itertools.product(SEEDS, enumerate(draw_settings())):
-        yield {"kind": "trial", "setting": number, "seed": seed, "epochs": TRIAL_EPOCHS} | setting
     for seed, fold, variant in itertools.product(SEEDS, range(FOLDS), ("constant", "cosine")):
         job = {"kind": "fold", "variant": variant, "fold": fold, "epochs": FOLD_EPOCHS}
         yield job | {"seed": seed}
@@ -127,14 +106,12 @@ def train(job: dict, config: Config, data: ImageData) -> dict:
     variant, callbacks = job.get("variant", "cosine"), [LESSON["ReadValidation"]()]
     if variant == "EMA":
         callbacks.append(EMAWeightAveraging(decay=DECAY))
-    lr = job.get("lr", LOWER_LR if variant == "constant, lower" else LR)
     run = fit(
         config,
         prepare(job, data),
         seed=job["seed"],
         pretrained=True,
-        loss=partial(F.cross_entropy, label_smoothing=job.get("smoothing", 0.0)),
-        make_optimizer=partial(AdamW, lr=lr, weight_decay=job.get("weight_decay", 0.01)),
+        make_optimizer=partial(AdamW, lr=LOWER_LR if variant == "constant, lower" else LR),
         make_schedule=warmup_cosine if variant == "cosine" else None,
         trainer={"max_epochs": job["epochs"], "callbacks": callbacks},
         save=False,
@@ -161,7 +138,7 @@ def main(
     if save:
         keep(
             Path(__file__).with_suffix(".json"),
-            "lesson_code/when_to_stop/study.py --save",
+            "lesson_code/when_to_stop/study_curves.py --save",
             dataset=name_data("photos"),
             num_train=len(data.train),
             num_val=len(data.val),
@@ -170,7 +147,6 @@ def main(
             lower_lr=LOWER_LR,
             ema_decay=DECAY,
             added=ADDED,
-            space=SPACE | {"smoothing": SMOOTHING},
             rows=sorted(rows, key=lambda row: list(map(str, row.values()))),
         )
 
