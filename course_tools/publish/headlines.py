@@ -9,7 +9,7 @@ They stand in the ``headline`` of the lesson's metadata, a list of dictionaries,
   paired by their seeds. A group is given by what its rows have in common, and by ``"metric"``
   where that is not the accuracy. ``"pairs"`` says what the seeds number, if not seeds;
 - ``{"study": …, "regime": …, "arm": …, "baseline": …}``: two variants of a study that
-  ``course study`` trains.
+  ``course study`` trains, and ``"metric"``, an accuracy, where that is not the validation accuracy.
 
 A ``"label"`` says what these names do not say: the regime in which it was measured.
 """
@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from course_tools.run.lessons import Lesson
 from course_utils.measure.paired import PairedDifference, paired_difference
 from course_utils.results import LessonResult, validate, values_by_arm
-from course_utils.study_results import StudyResult
+from course_utils.study_results import ACCURACY, StudyResult
 
 __all__ = ["NOT_MEASURED", "describe", "describe_study", "makes_claim"]
 
@@ -126,7 +126,7 @@ def describe_study(headline: Mapping, study: Mapping) -> tuple[str, str]:
 
 def _describe_declared(headline: Mapping, study: StudyResult) -> tuple[str, str]:
     name, arm, baseline = (headline[key] for key in ("regime", "arm", "baseline"))
-    found = study.difference(name, arm, baseline)
+    found = study.difference(name, arm, baseline, headline.get("metric", ACCURACY))
     regime = study.regimes[name]
     examples = regime.few or regime.config.num_train
     about = [f"{examples:,} examples"] if examples else []

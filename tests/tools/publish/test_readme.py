@@ -247,7 +247,11 @@ def test_a_headline_takes_its_numbers_from_a_study_that_the_course_trained(
     about = "3 seeds of `toy/study`, 10 examples, 1 epoch"
     assert f"{100 * found.mean:+.2f} points ({found.format_interval(100)}; {about}): helps" in row
     assert "mixed against plain (few)" in row
-    for change in ({"regime": "many"}, {"arm": "other"}):
+    (row,) = rows(lesson, TRAINED | {"metric": "val_loss"}, results, studies=studies)
+    other = DECLARED.difference("few", "mixed", "plain", "val_loss")
+    assert other.mean != found.mean
+    assert f"{100 * other.mean:+.2f} points" in row
+    for change in ({"regime": "many"}, {"arm": "other"}, {"metric": "loss"}):
         with pytest.raises(CourseError, match="01_a: no results have anything for its headline"):
             rows(lesson, TRAINED | change, results, studies=studies)
 

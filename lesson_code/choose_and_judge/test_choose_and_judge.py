@@ -1,0 +1,190 @@
+"""The text of lesson 25 against the stored trainings that it reads."""
+
+import contextlib
+import io
+import json
+from types import SimpleNamespace
+
+import matplotlib.pyplot as plt
+import nbformat
+import numpy as np
+import pytest
+import torch
+
+from course_tools.study.lesson_code import read_definitions
+from course_utils.claims import claim
+from course_utils.measure.statistics import two_way
+from course_utils.results import STUDIES
+from lesson_code.choose_and_judge.study import KeepHits, draw_settings, list_jobs
+from tests.places import ROOT
+
+STEM = "25_choose_and_judge"
+CORE = ("stored", "first-read", "read-pairs", "settings", "curse-figure", "curse-table", "two-way")
+CORE += ("pairs", "one-pair")
+DEEPER = ("test-split", "searches", "searches-table")
+
+
+@pytest.fixture(scope="module")
+def notebook():
+    return nbformat.read(ROOT / "notebooks" / f"{STEM}.ipynb", as_version=4)
+
+
+@pytest.fixture(scope="module")
+def text(notebook):
+    """All that the notebook says, with single spaces."""
+    cells = (cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    return " ".join("\n".join(cells).split())
+
+
+@pytest.fixture(scope="module")
+def lesson(notebook):
+    """What the lesson computes from the stored trainings, by name."""
+    pytest.importorskip("optuna", reason="the extra search is not installed")
+    cells = {cell.id: cell.source for cell in notebook.cells}
+    import optuna
+
+    plt.switch_backend("agg")
+    names = read_definitions(STEM, optuna=optuna, claim=claim)
+    with contextlib.redirect_stdout(io.StringIO()):
+        for cell in CORE + DEEPER:
+            exec(cells[cell].replace("plt.show()", "plt.close('all')"), names)
+    return names
+
+
+def describe(found, low="from", high="to"):
+    return f"{low} {found.low:.1f} {high} {found.high:.1f}"
+
+
+def test_the_study_is_the_one_that_its_script_declares():
+    rows = json.loads((STUDIES / "choose_and_judge/study.json").read_text())["rows"]
+    measured = ("accuracy", "hits", "commit")
+    stored = [{k: v for k, v in row.items() if k not in measured} for row in rows]
+    assert sorted(map(str, map(sorted_items, stored))) == sorted(
+        map(str, map(sorted_items, list_jobs()))
+    )
+    assert len(draw_settings()) == 12
+    assert {len(row["hits"]) for row in rows if row["kind"] == "pair"} == {1}
+
+
+def sorted_items(row):
+    return sorted(row.items())
+
+
+def test_the_callback_keeps_what_is_right():
+    watching = KeepHits()
+    module = SimpleNamespace(__call__=None)
+    for _ in range(2):
+        watching.on_validation_epoch_start(None, module)
+        for targets in (torch.tensor([0, 1]), torch.tensor([2])):
+            batch = torch.eye(3)[[0, 0]][: len(targets)], targets
+            watching.on_validation_batch_end(None, lambda images: images, None, batch)
+        watching.on_validation_epoch_end(None, module)
+    assert [hits.tolist() for hits in watching.hits] == [[True, False, False]] * 2
+
+
+def test_the_winner_is_good_and_looks_better(lesson, text):
+    gap, worth, chosen = lesson["curse_gap"], lesson["worth"], lesson["chosen"]
+    means = {name: values.mean() for name, values in chosen.items()}
+    assert f"give the chosen setting {means['seen']:.1f} %" in text
+    assert f"give the same network {means['same network']:.1f} %" in text
+    said = f"its own number is {gap.mean:.1f} points too high on average, with an interval over the"
+    assert f"{said} five seeds {describe(gap)}." in text
+    others = f"the chosen setting has {means['other seeds']:.1f} % and the average of all twelve"
+    assert f"{others} {means['average']:.1f} %" in text
+    assert (
+        f"the chosen setting is {worth.mean:.1f} points better than the average one, "
+        f"{describe(worth)}" in text
+    )
+    assert worth.low > 0
+    assert f"only {np.mean(lesson['is_best']):.0%} of the choices find".replace("%", " %") in text
+    assert "because five seeds leave the luck of the seed undecided" in text
+    assert lesson["seed_gap"].low < 0 < lesson["seed_gap"].high
+    assert gap.low > 1
+    assert f"The best of twelve settings looks {gap.mean:.1f} points better than it is" in text
+    assert "can be seven points too high or two points too low: eight of ten lie between" in text
+    assert np.array_equal(np.round(np.quantile(lesson["single"], (0.1, 0.9))), (-2, 7))
+
+
+def test_more_candidates_and_fewer_images_are_luckier(lesson, text):
+    assert "still about two points, where the formula gives 5.5 at their mean accuracy" in text
+    share = lesson["share"]
+    noise = 100 * (share * (1 - share) / 200) ** 0.5
+    assert abs(noise * lesson["expect_luck"](12) - 5.5) < 0.05
+    assert abs(lesson["curse"][200][-1] - 2) < 0.5
+    assert "each solid line is below the dotted line of its colour" in text
+    bounds = [100 * (0.22 / size) ** 0.5 * lesson["expect_luck"](12) for size in lesson["curse"]]
+    for gains, bound in zip(lesson["curse"].values(), bounds, strict=True):
+        assert 0.5 < gains[-1] < bound
+        assert np.all(np.diff(gains) > 0)
+    assert "three settings and 500 photographs give about half a point" in text
+    assert 0.4 < lesson["curse"][500][2] < 0.7
+
+
+def test_the_best_of_four(lesson, text):
+    found = [lesson["measure_curse"](one, 200, 4) for one in lesson["final"]]
+    with contextlib.redirect_stdout(io.StringIO()):
+        gap = lesson["tell_mean"]("", 100 * np.subtract(*np.transpose(found)))
+    said = f"the best of four settings looks {gap.mean:.1f} points too good, {describe(gap)}"
+    assert said in text
+
+
+def test_a_large_test_split_bears_a_hundred_looks(lesson, text):
+    assert "With 10,000 test images about a hundred times, which costs about a point" in text
+    assert abs(lesson["too_high"][100][-1] - 1) < 0.2
+    assert "and with 200 hardly more than once" in text
+    assert lesson["too_high"][2][0] > 1.5
+
+
+def test_halving_saves_epochs(lesson, text):
+    assert "Halving trains 12 + 6 + 3 × 2 + 2 × 2 of them, and Optuna's pruner about half" in text
+    table = lesson["table"]
+    trained, accuracy, optimism = (table.iloc[:, column] for column in range(3))
+    assert (trained["train all"], trained["halving"]) == (72, 28)
+    assert 0.4 < trained["Optuna's pruner"] / 72 < 0.6
+    assert "On the mean of five seeds their winners are no worse" in text
+    assert accuracy.min() > accuracy["train all"] - 0.1
+    both = f"{accuracy['halving']:.1f} % against {accuracy['train all']:.1f} %"
+    assert f"its winner has {both}, without an interval" in text
+    assert "Halving's winner is less inflated" in text
+    assert optimism["halving"] < optimism["train all"] - 1
+
+
+def test_other_photographs_widen_the_intervals_over_seeds(lesson, text):
+    """Standard errors in points; a review computed them from the same stored hits, by itself."""
+    constant, cosine = lesson["constant"], lesson["cosine"]  # (seeds, photographs)
+    assert constant.shape == cosine.shape == (8, 1000)
+    found = two_way(constant, cosine)
+    assert found.mean == pytest.approx(lesson["only_seeds"].mean)
+    errors = [f"{100 * error:.2f}" for error in (found.se_seeds, found.se_examples)]
+    assert (
+        "the standard error is {} points over seeds and {} over photographs".format(*errors) in text
+    )
+    assert "and the rest makes most of both" in text
+    assert found.se_residual**2 > max(found.se_seeds, found.se_examples) ** 2 / 2
+    assert f"With both counted it is {100 * found.se_both:.2f}, the root of seeds²" in text
+    squares = np.square([found.se_seeds, found.se_examples, found.se_residual])
+    assert found.se_both**2 == pytest.approx(squares @ [1, 1, -1])
+    mean, low, high = (f"{100 * x:.1f}" for x in (found.mean, found.low, found.high))
+    assert f"the cosine is {mean} points ahead, from {low} to {high}" in text
+    assert f"the cosine is {mean} points ahead on average, on 1,000 photographs" in text
+    short = two_way(constant, lesson["of_pairs"]["cosine", 4])
+    assert np.round([100 * short.se_seeds, 100 * short.se_both], 2).tolist() == [0.57, 0.8]
+    assert "above the dashed ones by up to a quarter" in text
+    ratios = [line[:, 1] / line[:, 0] for line in lesson["errors"].values()]
+    assert np.min(ratios) > 1
+    assert 1.2 < np.max(ratios) < 1.275
+
+
+def test_one_pair_of_networks_and_one_network(lesson, text):
+    significant = sum(pair.p_value < 0.05 for pair in lesson["pairs"])
+    assert (significant, len(lesson["pairs"])) == (2, 8)
+    assert "Of eight pairs from the same two variants, two are significant" in text
+    assert "McNemar's test calls two different, and none after a correction" in text
+    assert "After the correction for eight comparisons none is." in text
+    assert lesson["corrected"].min() > 0.05
+    last = lesson["cosine"][0]
+    widths = [
+        100 * np.diff(lesson["wilson_interval"](int(part.sum()), len(part)))[0]
+        for part in (last, last[:200])
+    ]
+    assert "of {:.1f} points on 1,000 photographs and of {:.1f} on 200".format(*widths) in text
