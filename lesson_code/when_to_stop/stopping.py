@@ -27,7 +27,7 @@ from course_utils.data.tokens import pad_texts
 __all__ = ["CHECK_EVERY", "NUM_FRESH", "PATIENCES", "FollowStopping", "measure_texts"]
 
 CHECK_EVERY = 3  # steps: an epoch of 96 definitions in batches of 32
-FRESH_EVERY = 8  # checks after which the fresh definitions are looked at, too
+FRESH_EVERY = 10  # checks after which the fresh definitions are looked at, too
 NUM_FRESH = 1000
 PATIENCES = {"3": 3, "5": 5, "10": 10, "all": math.inf}  # checks; "all": the best of the training
 SCORES = ("loss", "accuracy")
