@@ -11,6 +11,7 @@ import pytest
 from course_tools.study.lesson_code import read_definitions
 from course_utils.claims import claim
 from course_utils.measure.paired import paired_difference
+from course_utils.study_results import read_study
 from lesson_code.when_to_stop.study_curves import judge_restored
 from tests.places import ROOT
 
@@ -49,6 +50,144 @@ def judge(values):
 
 def in_points(found):
     return f"{100 * abs(found.mean):.1f} points"
+
+
+# ---- The declared study, on definitions.
+
+FEW, MANY, HIGH = "few definitions", "many definitions", "too high a learning rate"
+LAST, BY_LOSS, COSINE = "last weights", "stopped by the loss", "cosine"
+
+
+def write_signed(number, digits):
+    return f"{number:+.{digits}f}".replace("-", "−")
+
+
+def write_points(found):
+    """As the text has it; of differences in points."""
+    edges = f"{write_signed(found.low, 1)} to {write_signed(found.high, 1)}"
+    return f"{write_signed(found.mean, 1)} points ({edges})"
+
+
+def write_nats(found):
+    edges = f"{write_signed(found.low, 2)} to {write_signed(found.high, 2)}"
+    return f"{write_signed(found.mean, 2)} nats ({edges})"
+
+
+def read_mean(regime, variant, metric, factor=1):
+    return factor * read_study("when_to_stop").values(regime, variant, metric).mean()
+
+
+def read_rule(regime, variant, rule):
+    """What a rule restores against the last weights of the same trainings, in points."""
+    study = read_study("when_to_stop")
+    values = (
+        100 * study.values(regime, variant, metric)
+        for metric in ("fresh_accuracy", f"by_{rule}_fresh_accuracy")
+    )
+    return paired_difference(*values)
+
+
+def test_where_the_loss_rises_stopping_repairs_the_loss(lesson, text):
+    points, nats = lesson["gains"][HIGH, BY_LOSS], lesson["nats"][HIGH, BY_LOSS]
+    losses = [read_mean(HIGH, LAST, f"check_{k}_loss") for k in range(1, 31)]
+    lowest = int(np.argmin(losses))
+    said = f"the validation loss is lowest after epoch {1 + lowest}, with {losses[lowest]:.2f} nats"
+    last = read_mean(HIGH, LAST, "val_loss")
+    assert f"{said}, and then rises to {last:.2f}." in text
+    trained = read_mean(HIGH, LAST, "train_accuracy", 100)
+    assert f"The training accuracy ends at {trained:.0f} %" in text
+    checks = read_mean(HIGH, BY_LOSS, "checks")
+    said = f"ends the training after {checks:.1f} epochs on average, and changes the loss by"
+    assert f"{said} {write_nats(nats)}." in text
+    verdict = points.verdict(margin=1)
+    assert f"the accuracy by {write_points(points)} only, which is *{verdict}*" in text
+    assert (
+        f"changes the loss by {write_nats(nats)} and the accuracy by {write_points(points)}" in text
+    )
+    assert nats.high < -0.02
+    assert verdict == "equivalent"
+    assert f"It also saves time: {30 - checks:.0f} of 30 epochs at the high learning rate" in text
+
+
+def test_with_a_tuned_learning_rate_nothing_is_gained(lesson, text):
+    gains, nats = lesson["gains"], lesson["nats"]
+    assert gains[FEW, BY_LOSS].verdict(margin=1) == "equivalent"
+    assert nats[FEW, BY_LOSS].verdict(False, margin=0.02) == "equivalent"
+    assert "both of its differences are *equivalent*" in text
+    assert read_study("when_to_stop").best[FEW][LAST] == "lr 0.0002"
+    checks = read_mean(FEW, BY_LOSS, "checks")
+    assert f"Early stopping ends these trainings after {checks:.1f} of 30 epochs" in text
+    assert round(read_mean(FEW, LAST, "train_accuracy", 100)) == 100
+    cosine, ema = gains[FEW, COSINE], gains[FEW, "EMA"]
+    assert f"The cosine gains {write_points(cosine)} of accuracy over the last weights" in text
+    assert f"and the EMA {write_points(ema)}, each at its own best" in text
+    assert cosine.low > 0
+    assert ema.low > 0
+    assert "help the accuracy and *hurt* the loss" in text
+    for variant in ("EMA", COSINE):
+        assert nats[FEW, variant].verdict(False, margin=0.02) == "hurts"
+        assert gains[FEW, variant].verdict(margin=1) == "helps"
+    assert f"What gains accuracy there is a cosine, {write_points(cosine)}." in text
+
+
+def test_the_search_prefers_the_lowest_learning_rate_by_little(text):
+    study = read_study("when_to_stop")
+    found = {}
+    for x in study.trainings:
+        if (x.regime, x.variant) == (FEW, LAST) and x.seed in study.search_seeds:
+            found.setdefault(x.trial, []).append(x.read_metric("val_accuracy"))
+    means = sorted(100 * np.mean(values) for values in found.values())
+    assert means[-1] == pytest.approx(100 * np.mean(found["lr 0.0002"]))
+    assert means[-1] - means[-2] == pytest.approx(0.25)
+    assert "prefer the lowest of them by a quarter of a point" in text
+
+
+def test_many_definitions_lose(lesson, text):
+    found, checks = lesson["gains"][MANY, BY_LOSS], read_mean(MANY, BY_LOSS, "checks")
+    said = f"early stopping stops at check {checks:.1f} on average, and its accuracy differs by"
+    assert f"{said} {write_points(found)}." in text
+    by_loss, by_accuracy = (read_rule(MANY, LAST, rule) for rule in ("loss_5", "accuracy_3"))
+    said = f"stopping costs most: {write_points(by_loss)} by the loss with a patience of 5, and"
+    assert f"{said} {write_points(by_accuracy)} by the accuracy with a patience of 3" in text
+    assert max(by_loss.high, by_accuracy.high) < 0
+    best = read_rule(MANY, LAST, "loss_all")
+    verdict = best.verdict(margin=1)
+    assert f"without any stop, differs by {write_points(best)}, which is {verdict}." in text
+
+
+def test_no_rule_gains_a_point(lesson, text):
+    assert "No rule gains a point of accuracy on average." in text
+    assert max(found.mean for found in lesson["rule_gains"].values()) < 1
+    found = read_rule(HIGH, LAST, "accuracy_all")
+    assert f"by the accuracy differs by {write_points(found)} from the last weights" in text
+    found = read_rule(FEW, COSINE, "loss_5")
+    said = f"a patience of 5 is {found.verdict(margin=1)} in accuracy, {write_points(found)}"
+    assert said in text
+
+
+def test_a_stopped_training_is_the_beginning_of_a_whole_one():
+    """At the same learning rate both variants train alike, so the rule's numbers must agree."""
+    study = read_study("when_to_stop")
+    for regime in (HIGH, FEW):
+        assert study.best[regime][LAST] == study.best[regime][BY_LOSS]
+        for name in ("checks", "restored", "fresh_accuracy", "fresh_loss"):
+            whole = study.values(regime, LAST, f"by_loss_5_{name}")
+            np.testing.assert_allclose(study.values(regime, BY_LOSS, name), whole, atol=2e-6)
+
+
+def test_the_toy_of_the_idea(notebook, text):
+    cell = next(cell.source for cell in notebook.cells if cell.id == "scale-toy")
+    names = read_definitions(STEM)
+    exec(cell, names)
+    losses, right = np.array(names["toy_loss"]), 100 * np.array(names["toy_right"])
+    assert f"The accuracy is {right.mean():.1f} % at every factor." in text
+    assert np.ptp(right) == 0
+    lowest, factor = losses.min(), names["scales"][losses.argmin()]
+    said = f"The loss is lowest, {lowest:.2f} nats, at a factor of {factor:.1f}, and it rises to"
+    assert f"{said} {losses[-1]:.2f} nats at {names['scales'][-1]:g}." in text
+
+
+# ---- The stored trainings on photographs.
 
 
 def test_early_stopping_costs_accuracy_in_a_cosine(lesson, text):
