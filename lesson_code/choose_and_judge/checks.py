@@ -119,7 +119,7 @@ def _train_centre(model: _Centre, inputs: Tensor, targets: Tensor, setting: floa
     require(torch.is_grad_enabled(), "Training needs gradients: only judge under no_grad.")
     model.train()
     with torch.no_grad():
-        model.centre += setting * inputs[targets == 1].mean(dim=0)
+        model.centre.add_(setting * inputs[targets == 1].mean(dim=0))
 
 
 def _draw_part(count: int, shift: float) -> tuple[Tensor, Tensor]:
