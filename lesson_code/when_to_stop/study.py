@@ -1,7 +1,7 @@
 """What lesson 18 reads: whether early stopping gains where a training overfits, and where not.
 
-Both regimes have the same 90 steps, the same check of 200 validation definitions after every third
-step, and the same rules. They differ in how many definitions the steps see. The validation
+All regimes have the same 90 steps, the same check of 200 validation definitions after every third
+step, and the same rules. The first two differ in how many definitions the steps see. The validation
 definitions choose the check that is restored and the learning rate; 1,000 others chose nothing and
 judge (`lesson_code/when_to_stop/stopping.py`).
 
