@@ -129,8 +129,8 @@ def test_what_the_study_is_said_to_have_trained(study, read_text):
     assert "A search tries five learning rates" in read_text("question")
     steps = len(load_data(study.regimes[SPAN[2]].config).train_loader())
     assert steps == 15
-    assert "the trainings have 30 to 120 steps" in read_text("verdict-card")
-    assert max(steps * regime.config.epochs for regime in study.regimes.values()) == 120
+    assert "the trainings have 30 to 300 steps" in read_text("verdict-card")
+    assert max(steps * regime.config.epochs for regime in study.regimes.values()) == 300
     assert BETA == 0.98
     assert "moving-average) with $\\beta=0.98$" in read_text("idea-read")
 
