@@ -1,11 +1,12 @@
 """docs/race.md says what the race and its history have stored."""
 
+import math
 import statistics
 
 import pytest
 
 from course_tools.publish.fair_race import find_front, format_rivals, list_curves, list_ends
-from course_utils.results import STUDIES, read_file
+from course_utils.results import STUDIES, median_seconds_to, read_file
 from tests.places import ROOT
 
 FOLDER = STUDIES / "putting_it_together"
@@ -87,6 +88,22 @@ def test_what_the_chronicle_concludes_is_so():
         assert [value >= 0.9 for value in last[name]].count(True) == 1
         assert len(last[name]) == 2
     assert max(last["scratch_long"]) < min(last["speedrun_middle"])
+
+
+def test_what_the_lesson_says_of_the_race_is_so():
+    """Ours from random weights are first up to 85 %, nobody is at 90 %; seven rivals are few."""
+    race = read_file(FOLDER / "study_race.json")
+    curves = {name: list_curves(race, name) for name in race["rivals"]}
+    for goal in race["goals"]:
+        seconds = {name: median_seconds_to(goal, found) for name, found in curves.items()}
+        del seconds["backbone"]  # pretrained
+        if goal < 0.9:
+            assert min(seconds, key=seconds.get) in ("scratch_short", "scratch")
+        else:
+            assert set(seconds.values()) == {math.inf}
+            assert median_seconds_to(goal, curves["backbone"]) == math.inf
+    assert sum(len(found) < 3 for found in curves.values()) == 7
+    assert len(curves) == 10
 
 
 def test_the_page_has_every_rival_and_says_which_ones_have_few_seeds():
