@@ -22,9 +22,9 @@ from course_utils.training.parameter_groups import make_grouped
 from course_utils.training.schedules import warmup_cosine
 
 PHOTOGRAPHS = load_config("quick", dataset="photos", first_seed=0).replace(
-    model="convnet_small", num_train=1500, num_val=2000, epochs=4, batch_size=32, progress=False
+    model="convnet_small", num_train=1000, num_val=2000, epochs=4, batch_size=32, progress=False
 )
-DEFINITIONS = PHOTOGRAPHS.replace(dataset="glosses", model="text_small", num_train=500, epochs=5)
+DEFINITIONS = PHOTOGRAPHS.replace(dataset="glosses", model="text_small", num_train=500)
 WEIGHT_DECAY = 0.05  # of the recipe; AdamW's own is 0.01
 FULL, PLAIN = "full recipe", "plain fine-tuning"
 
@@ -109,7 +109,7 @@ STUDY = Study(
     "How many of its parts does a recipe of fine-tuning need?",
     {
         "photographs": Regime(
-            "1,500 photographs for 4 epochs: a few labels for each class, few minutes and a "
+            "1,000 photographs for 4 epochs: a few labels for each class, few minutes and a "
             "network that has seen other photographs, for which recipes of fine-tuning are made.",
             PHOTOGRAPHS,
             list_variants(
@@ -124,7 +124,7 @@ STUDY = Study(
             ),
         ),
         "definitions": Regime(
-            "500 definitions for 5 epochs: fine-tuning a transformer, where warm-up, clipping and "
+            "500 definitions for 4 epochs: fine-tuning a transformer, where warm-up, clipping and "
             "no decay for biases and norms have been usual since BERT. Texts are not flipped.",
             DEFINITIONS,
             list_variants(
