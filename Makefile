@@ -18,8 +18,10 @@ run: setup
 	@$(BIN)/course run --profile $(PROFILE) --jobs 2; status=$$?; $(BIN)/course report --profile $(PROFILE) && exit $$status
 test: setup
 	$(PYTEST) $(OPTIONS)
-test-cards test-faults: setup
-	$(PYTEST) -m $(@:test-%=%) $(OPTIONS)
+test-cards: setup
+	$(PYTEST) -m cards tests/lessons $(OPTIONS)
+test-faults: setup
+	$(PYTEST) -m faults tests/faults tests/tools $(OPTIONS)
 test-browser: setup
 	$(PYTEST) tests/browser $(OPTIONS)
 test-all: test-cards test-faults test-browser

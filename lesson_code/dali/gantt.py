@@ -16,6 +16,8 @@ __all__ = ["Span", "TracedDataset", "describe_stalls", "draw_gantt", "find_stall
 
 MAIN = "training process"
 COLOURS = {"prepare": plots.COLOURS[4], "step": plots.COLOURS[0], "wait": "#b0b0b0"}
+NAMES = {"prepare": "prepare a batch", "step": "training step", "wait": "wait"}
+SEEN = 0.005  # of the width of a figure: shorter bars cannot be seen
 
 
 @dataclass(frozen=True)
@@ -85,23 +87,28 @@ def find_stall(spans: Sequence[Span]) -> float:
 
 
 def describe_stalls(traces: Mapping[str, Sequence[Span]]) -> str:
-    """Two sentences: the stall of each training, and what the last one spends on a batch."""
+    """Three sentences: stall and step of each training, and the bottleneck of the last one."""
     shares = [f"{find_stall(x):.0%} of the time with {name}" for name, x in traces.items()]
+    steps = [f"{_median_ms(x, 'step'):.0f} ms with {name}" for name, x in traces.items()]
     name, spans = list(traces.items())[-1]
-    prepare, step = (
-        1000 * statistics.median([x.end - x.start for x in spans if x.what == what])
-        for what in ("prepare", "step")
-    )
+    prepare, step = (_median_ms(spans, what) for what in ("prepare", "step"))
     slower = "preparing" if prepare > step else "the training step"
     return (
         f"No step runs in {', in '.join(shares)}.\n"
-        f"With {name}, preparing a batch takes {prepare:.0f} ms and a step {step:.0f} ms "
-        f"(medians), so {slower} is the bottleneck."
+        f"A step takes {', '.join(steps)} (medians).\n"
+        f"With {name}, preparing a batch takes {prepare:.0f} ms, so {slower} is the bottleneck."
     )
 
 
+def _median_ms(spans: Sequence[Span], what: str) -> float:
+    return 1000 * statistics.median([x.end - x.start for x in spans if x.what == what])
+
+
 def draw_gantt(traces: Mapping[str, Sequence[Span]]) -> Figure:
-    """A panel for each training, whose title has its stall; one bar is one batch."""
+    """A panel for each training, whose title has its stall; one bar is one batch.
+
+    The legend names the kinds of bars that are long enough to be seen.
+    """
     figure, axes = plt.subplots(
         len(traces), 1, figsize=(8.6, 1.6 * len(traces)), sharex=True, layout="constrained"
     )
@@ -121,7 +128,11 @@ def draw_gantt(traces: Mapping[str, Sequence[Span]]) -> Figure:
         axis.set(title=f"{name}: no step runs in {find_stall(spans):.0%} of the time", ylabel="")
         axis.grid(False)
     axes[-1].set(xlabel="time (ms)", xlim=(0, None))
-    patches = [plt.Rectangle((0, 0), 1, 1, fc=colour) for colour in COLOURS.values()]
-    names = ["prepare a batch", "training step", "wait"]
+    longest = SEEN * axes[-1].get_xlim()[1] / 1000
+    every = [span for spans in traces.values() for span in spans]
+    seen = {span.what for span in every if span.end - span.start > longest}
+    shown = [what for what in NAMES if what in seen]
+    patches = [plt.Rectangle((0, 0), 1, 1, fc=COLOURS[what]) for what in shown]
+    names = [NAMES[what] for what in shown]
     figure.legend(patches, names, fontsize=8, ncols=3, loc="outside lower center")
     return figure

@@ -81,7 +81,8 @@ def test_the_stall_is_the_share_of_the_gaps():
     assert [find_stall(spans) for spans in traces.values()] == [0.5, 0.0]
     said = describe_stalls(traces)
     assert "50% of the time with no worker, in 0% of the time with one worker." in said
-    assert "a batch takes 1000 ms and a step 2000 ms (medians), so the training step" in said
+    assert "A step takes 2000 ms with no worker, 2000 ms with one worker (medians)." in said
+    assert "With one worker, preparing a batch takes 1000 ms, so the training step" in said
     with plt.style.context("default"):  # another test may have taken the course's style
         figure = draw_gantt(traces)
     assert [axis.get_title() for axis in figure.axes] == [
@@ -89,3 +90,13 @@ def test_the_stall_is_the_share_of_the_gaps():
         "one worker: no step runs in 0% of the time",
     ]
     assert [len(axis.patches) for axis in figure.axes] == [6, 6]
+
+
+@pytest.mark.parametrize(("waited", "more"), [(0.001, []), (1.0, ["wait"])])
+def test_the_legend_names_what_can_be_seen(waited, more):
+    spans = [*make_spans(2.0), Span(MAIN, "wait", 1, 2.0, 2.0 + waited)]
+    with plt.style.context("default"):
+        figure = draw_gantt({"no worker": spans, "one worker": spans})
+    [legend] = figure.legends
+    names = [text.get_text() for text in legend.get_texts()]
+    assert names == ["prepare a batch", "training step", *more]

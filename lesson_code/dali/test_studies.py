@@ -11,13 +11,15 @@ from course_tools.run.lessons import NOTEBOOKS
 from course_utils.config import load_config
 from course_utils.data.load import load_data
 from course_utils.measure.paired import paired_difference
+from course_utils.measured import read_measured
 from course_utils.results import STUDIES, read_file
 from course_utils.study_results import read_study
 from course_utils.training.fit import fit
 from lesson_code.dali import resizing
-from lesson_code.dali.jpegs import draw_scenes, read_jpeg, write_jpegs
+from lesson_code.dali.jpegs import QUALITY, draw_scenes, read_jpeg, write_jpegs
 
 FEWEST_ROUNDS = 8  # fewer are a trial, about which the text says nothing
+GPU_ROWS = (0, False), (15, False), (15, True)  # workers, pinned
 SHORT, LONG, HALF = "files, 2 epochs", "files, 8 epochs", "half size"
 AS_TRAINED, NEVER, SMALL = "resized as in training", "never enlarged", "small files"
 
@@ -130,7 +132,8 @@ LESS_WORK = "they need less processor time for each image, whereas two workers n
 FASTEST = (
     "The fastest real loader needs no new library, because it reads small files and augments whole"
 )
-SLOWEST = "Which of the two is faster is undecided, and both beat two workers"
+SLOWEST = "which of the two is faster is inconclusive"
+BEATEN = "and both beat two workers (A)"
 
 
 def test_which_loaders_need_less_processor_time(compare_loaders, text):
@@ -151,6 +154,7 @@ def test_which_loader_is_the_fastest(compare_loaders, stored, text):
     for loader in set(rounds) - {"small files, batched", "one batch repeated"}:
         assert compare_loaders("small files, batched", loader).low > 0, loader
     assert SLOWEST in text
+    assert BEATEN in text
     for loader in ("small files", "DALI"):
         assert compare_loaders(loader, "two workers").low > 0, loader
     assert compare_loaders("DALI", "small files").verdict(margin=np.log(1.05)) == "inconclusive"
@@ -171,9 +175,9 @@ def test_the_verdict_answers_which_loader_is_the_fastest(compare_loaders, text):
     assert ratios[0] == ratios[1]
     assert f"train {ratios[0]} times as many images per second as image by image" in text
     assert f"have {ratios[0]} times the throughput of image by image" in text
-    assert f"B and C are undecided ({write_interval('DALI', 'small files')})" in text
+    assert f"B against C is inconclusive ({write_interval('DALI', 'small files')})" in text
     workers = write_interval("two workers", "image by image")
-    assert f"undecided against image by image ({workers})" in text
+    assert f"inconclusive against image by image ({workers})" in text
 
 
 def test_what_throughput_gains_by_less_work_and_by_busier_cores(stored, text):
@@ -192,6 +196,29 @@ def test_what_throughput_gains_by_less_work_and_by_busier_cores(stored, text):
     said = f"a factor of {less['small files']} by less processor time for each image, and "
     assert f"{said}{busier['small files']} by busier cores" in text
     assert f"gains {less['DALI']} and {busier['DALI']}" in text
+
+
+# ---- The stored rows of a GPU.
+
+
+def test_the_text_says_what_was_measured_on_a_gpu(text):
+    copies, decoding, loader = map(read_measured, ("copies", "decoding", "loader"))
+    device = "NVIDIA H200"
+    fast, slow = (copies.loc[device, name]["GB/s"] for name in ("pinned", "pageable"))
+    assert f"from pinned memory at {fast} GB per second, and from ordinary memory at {slow}" in text
+    gpu, cpu = (
+        decoding.loc[device, name]["images/s"]
+        for name in ("torchvision on the GPU (nvJPEG)", "OpenCV, one thread")
+    )
+    assert f"GPU decodes {gpu} photographs per second, and OpenCV {cpu} with one thread" in text
+    waiting = loader.loc[device]["waiting (%)"].astype(float)
+    none, most, pinned = (f"{waiting[key]:.0f} %" for key in GPU_ROWS)
+    assert f"stall is {none} of the time without workers and {most} with 15. Pinned" in text
+    assert f"the stall's share to {pinned}, because the rest of a step" in text
+    speed = loader.loc[device]["images/s"].str.replace(",", "").astype(float)
+    rest = (100 - waiting) / speed  # of the time for an image
+    assert speed[GPU_ROWS[2]] > speed[GPU_ROWS[1]]
+    assert rest[GPU_ROWS[2]] < rest[GPU_ROWS[1]]
 
 
 # ---- The stored study: resizing.
@@ -226,22 +253,28 @@ def write_sentences():
     lost_half = (matrix.diagonal()[:, None] - matrix)[~np.eye(3, dtype=bool)]
     own = np.ptp(matrix.diagonal())
     half = -100 * study.difference(HALF, "area, other validation").mean
+    edges = study.difference(SHORT, SMALL)
+    edges = f"{100 * edges.low:+.1f} to {100 * edges.high:+.1f} points".replace("-", "−")
     of_all = [*lost.values(), longer]
     return {
-        "area": f"loses {area[1]:.1f} points if torchvision reduces the validation images",
+        "area": f"loses {area[1]:.2f} points if torchvision reduces the validation images",
         "other": f"Other ways cost it {lost_half.min():.1f} to {lost_half.max():.1f} points",
         "worst": f"the nearest pixel loses {nearest[1]:.1f}",
         "own": f"the three networks with their own ways are {own:.1f} points apart",
         "torch": f"{lost['antialiased']:.1f} points with torchvision's default",
+        "alone": f"of the validation images alone cost {lost['antialiased']:.1f} points",
         "never": f"{lost['never_enlarged']:.1f} if they were never enlarged",
+        "longer": f"never enlarged ({longer:.1f} after 8 epochs on 500 photographs)",
         "linear": f"{lost['linear']:.1f} with OpenCV's own default",
         "small": f"change the accuracy by {small:+.1f} points".replace("-", "−"),
-        "verdict": f"cost {half:.1f} points, although the weights are the same",
+        "edges": f"(quality {QUALITY}, {edges})",
+        "verdict": f"cost {half:.2f} points, although the weights are the same",
         "range": f"{min(of_all):.1f} and {max(of_all):.1f} points",
     }
 
 
-NAMES = ("area", "other", "worst", "own", "torch", "never", "linear", "small", "verdict", "range")
+NAMES = ("area", "other", "worst", "own", "torch", "alone", "never", "linear", "small", "edges")
+NAMES += ("longer", "verdict", "range")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -253,7 +286,10 @@ def test_every_loss_is_decided_and_small_files_are_equivalent(study, text):
     for way in ("linear", "antialiased", "never_enlarged"):
         assert judge_resizing(study, way).verdict() == "hurts", way
     assert study.difference(LONG, NEVER).verdict() == "hurts"
-    assert study.difference(HALF, "area, other validation").verdict() == "hurts"
+    other = study.difference(HALF, "area, other validation")
+    assert other.verdict() == "hurts"
+    assert "the study's whole interval is below −1 point" in text
+    assert other.high < -0.01
     assert study.difference(SHORT, SMALL).verdict() == "equivalent"
     assert "which is *equivalent*" in text
 

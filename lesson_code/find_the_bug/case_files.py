@@ -141,6 +141,7 @@ def _draw_stream_sweep(stream: Mapping[str, Any]) -> None:
     _, axis = plt.subplots(figsize=(9, 2.8), dpi=90)
     for colour, (lr, losses) in zip((ORANGE, BLUE), stream["sweep"], strict=True):
         axis.plot(losses, color=colour, lw=1, label=f"learning rate {lr:g}")
+    axis.axhline(np.log(10), color="black", ls=":", lw=1, label="guessing")
     _finish(axis, _list_epochs(stream), "step (dashed: a new epoch)", "training loss")
 
 

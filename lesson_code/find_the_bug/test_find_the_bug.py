@@ -270,9 +270,9 @@ def write_sentences():
     case3 = (
         "B falls with curve 1: there are about ten peaks in an epoch, at equal distances, and one "
         "damaged batch would make one. A falls with curve 2: if the learning rate were the cause, "
-        "a tenth of it should give a loss that falls. The peaks go, as A predicts. But the first "
-        "epoch, though not the second, still climbs, and the loss drops at the boundary. So the "
-        "learning rate sets the size of the peaks and is not the whole cause. "
+        "a tenth of it should give a loss that falls. The peaks go, as A predicts. But for most "
+        "of the first epoch the loss is higher than that of guessing, it climbs, and it drops at "
+        "the boundary. So the learning rate sets the size of the peaks and is not the whole cause. "
         "D falls with curve 3: while a kind is read, the network "
         f"recognises up to {top:.0f} % of its validation texts (median of the kinds), so its "
         "labels can be learned, and it forgets them soon after. C is left, because the rows light "
@@ -399,7 +399,7 @@ def test_case_3_is_as_the_text_says():
     first, second = low[:count], low[count:]
     assert np.mean(first[-10:]) > np.mean(first[:10]) + 0.5, "the loss rises through epoch 1"
     assert np.mean(second[:5]) < np.mean(first[-5:]) - 0.5, "and drops as the next one begins"
-    assert np.mean(second[-10:]) < np.mean(second[:10]), "the second one does not climb"
+    assert np.mean(np.array(first) > math.log(10)) > 0.75, "for most of it, guessing is better"
     assert np.ptp(low) < np.ptp(high) / 2, "the peaks go"
 
 

@@ -158,7 +158,7 @@ def test_what_the_suggestions_cost(study, read_text, find_cost, read_lrs, read_s
     found = f"it is {100 * gain.mean:.1f} points better than the search ({100 * gain.low:.1f} to "
     assert f"{found}{100 * gain.high:.1f})" in text
     assert all(judge(study, PHOTOS, finder) == "hurts" for finder in (LIGHTNING, STEEPEST, VALLEY))
-    title = "thousands of times too low; a tenth of the lowest is near the search"
+    title = "suggestion is far too low, and a tenth of the lowest is near the search"
     assert title in read_text("first-figure")
     for regime in (PHOTOS, TEXTS):
         assert np.median(read_lrs(regime, LIGHTNING)) < read_searched(regime) / 1000

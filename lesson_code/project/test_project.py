@@ -11,6 +11,7 @@ from course_tools.run.lessons import NOTEBOOKS
 from course_utils.config import load_config
 from course_utils.data import load_data
 from course_utils.study_results import read_study
+from lesson_code.project.study import FINE_TUNING, in_fine_tuning
 
 RANDOM, TUNED = "from random weights", "fine-tuning"
 
@@ -65,6 +66,9 @@ def test_the_text_says_what_the_study_found(cells):
     verdict = cells["verdict-read"]
     for found in (whole, schedule, augmentation, smoothing):
         assert say(found) in verdict
+    order = study.difference(RANDOM, "without schedule", "without augmentation")
+    assert order.verdict(margin=study.margin) == "inconclusive"
+    assert f"without it the recipe is at {say(order)} from the recipe without augm" in verdict
     assert study.best[RANDOM]["without augmentation"] == "lr 0.004"  # the highest: a limit
     assert (
         f'"make_optimizer": partial(AdamW, lr={study.best[RANDOM]["recipe"][3:]})'
@@ -89,6 +93,11 @@ def test_the_answer_of_the_experiment_is_that_of_the_second_recipe(cells):
     schedule = study.difference(TUNED, "recipe", "without schedule")
     whole = study.difference(TUNED, "recipe", "baseline")
     assert whole.verdict(margin=study.margin) == "equivalent"
+    given = in_fine_tuning["recipe"]
+    smoothing = given["loss"].keywords["label_smoothing"]
+    assert f'"loss": partial(F.cross_entropy, label_smoothing={smoothing})' in cells["exercises"]
+    assert given["make_optimizer"].keywords["lr"] == 3 * FINE_TUNING.peak_lr
+    assert {*given} - {*in_fine_tuning["without schedule"]} == {"make_schedule"}
     answer = cells["minutes-md"]
     assert f"the cosine is worth {say(schedule)} over ten seeds" in answer
     assert f"equivalent to plain fine-tuning all the same ({say(whole)})" in answer

@@ -1,6 +1,7 @@
 """Slides and site in a browser: from the file system, no request leaves, everything is readable."""
 
 import re
+from functools import cache
 
 import nbformat
 import pytest
@@ -47,8 +48,9 @@ PAGES += ("cards",) if WITH_CARDS else ()
 
 @pytest.fixture(scope="module")
 def slides(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("slides")
-    return {lesson.name: write_slides(lesson, folder) for lesson in LESSONS}
+    """``slides(name)``: the address of a lesson's slides, which are written once."""
+    folder, lessons = tmp_path_factory.mktemp("slides"), {x.name: x for x in LESSONS}
+    return cache(lambda name: write_slides(lessons[name], folder).as_uri())
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +61,7 @@ def site(tmp_path_factory):
 
 @pytest.mark.parametrize("name", [lesson.name for lesson in LESSONS])
 def test_every_slide_can_be_read(slides, name, open_page):
-    page, watch = open_page(slides[name].as_uri(), height=HEIGHT)
+    page, watch = open_page(slides(name), height=HEIGHT)
     page.locator("body[data-ready]").wait_for()
     for number in range(page.evaluate("Reveal.getTotalSlides()")):
         slide = page.locator("section.present .fit").last
@@ -85,7 +87,7 @@ def test_every_slide_can_be_read(slides, name, open_page):
 
 @pytest.mark.parametrize("name", [lesson.name for lesson in LESSONS])
 def test_the_plans_numbers_are_those_of_the_slides(slides, name, open_page):
-    page, _ = open_page(slides[name].as_uri(), height=HEIGHT)
+    page, _ = open_page(slides(name), height=HEIGHT)
     page.locator("body[data-ready]").wait_for()
     lesson = next(lesson for lesson in LESSONS if lesson.name == name)
     numbers = number_slides(lesson.read())
@@ -103,7 +105,7 @@ def test_the_plans_numbers_are_those_of_the_slides(slides, name, open_page):
 
 
 def test_slides_can_be_read_on_a_phone(slides, open_page):
-    page, _ = open_page(slides["05_mixup"].as_uri(), width=PHONE[0], height=PHONE[1])
+    page, _ = open_page(slides("05_mixup"), width=PHONE[0], height=PHONE[1])
     page.locator("body[data-ready]").wait_for()
     assert page.evaluate("Reveal.getTotalSlides()") == len(set(number_slides_of("05_mixup")))
     scale = page.evaluate("Reveal.getScale()")
@@ -114,7 +116,7 @@ def test_slides_can_be_read_on_a_phone(slides, open_page):
 
 
 def test_slides_print_a_page_each(slides, open_page):
-    page, watch = open_page(f"{slides['05_mixup'].as_uri()}?print-pdf", height=HEIGHT)
+    page, watch = open_page(f"{slides('05_mixup')}?print-pdf", height=HEIGHT)
     page.locator("body[data-ready]").wait_for()
     page.locator(".pdf-page").first.wait_for()
     assert page.locator(".pdf-page").count() == page.evaluate("Reveal.getTotalSlides()")
@@ -126,7 +128,7 @@ def test_slides_print_a_page_each(slides, open_page):
 
 
 def test_slides_show_formulas(slides, open_page):
-    page, _ = open_page(slides["05_mixup"].as_uri())
+    page, _ = open_page(slides("05_mixup"))
     page.locator("body[data-ready]").wait_for()
     assert page.locator("mjx-container").count() >= 10
 
@@ -145,26 +147,27 @@ def test_search_finds_warm_up(site, open_page):
     watch.assert_quiet()
 
 
-@pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_pages_fit_the_screen(site, open_page, size, scheme):
-    claims = 0
-    for name in PAGES:
-        uri = (site / f"{name}.html").as_uri()
-        page, watch = open_page(uri, width=size[0], height=size[1], color_scheme=scheme)
-        page.wait_for_function("!window.MathJax || window.MathJax.startup.promise")
-        assert page.evaluate("document.documentElement.scrollWidth") <= size[0], name
-        colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        brightness = sum(int(part) for part in re.findall(r"\d+", colour)[:3]) / 3
-        assert (brightness > 128) == (scheme == "light"), name
-        assert page.evaluate(CUT_OFF) == [], f"{name}: a sentence is cut off"
-        assert page.evaluate(OVER_THE_EDGE) == 0, f"{name}: a formula runs over the edge"
-        for claim in page.locator(f".cell_output {CLAIM}").all()[:4]:
-            for part in (claim, claim.locator("span")):
-                assert part.evaluate(CONTRAST) >= LEAST_CONTRAST, f"{name}: {claim.inner_text()}"
-            claims += 1
-        watch.assert_quiet()
-    assert claims > len(LESSONS)
+# Colours do not depend on the size, and sizes not on the colours: two of the four pairs do.
+@pytest.mark.parametrize(
+    ("size", "scheme"), [(PHONE, "light"), (DESKTOP, "dark")], ids=["phone", "dark"]
+)
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_fits_the_screen(site, open_page, name, size, scheme):
+    uri = (site / f"{name}.html").as_uri()
+    page, watch = open_page(uri, width=size[0], height=size[1], color_scheme=scheme)
+    page.wait_for_function("!window.MathJax || window.MathJax.startup.promise")
+    assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+    colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    brightness = sum(int(part) for part in re.findall(r"\d+", colour)[:3]) / 3
+    assert (brightness > 128) == (scheme == "light")
+    assert page.evaluate(CUT_OFF) == [], "a sentence is cut off"
+    assert page.evaluate(OVER_THE_EDGE) == 0, "a formula runs over the edge"
+    claims = page.locator(f".cell_output {CLAIM}").all()
+    assert claims or name not in [lesson.name for lesson in LESSONS]
+    for claim in claims[:4]:
+        for part in (claim, claim.locator("span")):
+            assert part.evaluate(CONTRAST) >= LEAST_CONTRAST, claim.inner_text()
+    watch.assert_quiet()
 
 
 @pytest.mark.parametrize("name", [lesson.name for lesson in LESSONS] + ["glossary"])

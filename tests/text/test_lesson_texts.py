@@ -42,6 +42,7 @@ def test_a_recipe_of_lesson_91_lies_where_the_file_browser_makes_it():
 
 
 def test_what_lessons_say_of_a_gpu_is_what_was_measured():
+    """Lesson 11 has a test of its own, in its folder."""
     rows = read_file(RESULTS / "measured_nvidia_h200.json")["rows"]
     found = {(row["table"], *row["settings"].values()): row for row in rows}
 
@@ -81,17 +82,3 @@ def test_what_lessons_say_of_a_gpu_is_what_was_measured():
     of_loop = partial(ratio, "ms", "optimizers", ("AdamW", "loop"))
     foreach, fused = of_loop(("AdamW", "foreach")), of_loop(("AdamW", "fused"))
     assert f"{foreach:.1f} times as long as `foreach` and {fused:.1f} times as" in read("16")
-    pinned, pageable = (found["copies", kind]["gb_per_s"] for kind in ("pinned", "pageable"))
-    assert f"at {pinned:.1f} GB per second, and from ordinary memory at {pageable:.1f}." in read(
-        "11"
-    )
-    speeds = [
-        float(f"{found['decoding', name]['images_per_s']:.3g}")
-        for name in ("torchvision on the GPU (nvJPEG)", "OpenCV, one thread")
-    ]
-    assert "decodes {:,.0f} photographs per second, and OpenCV {:,.0f}".format(*speeds) in read(
-        "11"
-    )
-    alone, pinned = (found["loader", *key]["waiting"] for key in ((0, False), (15, True)))
-    expected = f"({alone:.0%}), and still {pinned:.0%} of it with 15 workers".replace("%", " %")
-    assert expected in read("11")

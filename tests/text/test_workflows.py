@@ -48,3 +48,18 @@ def test_workflow_calls_targets_and_options_that_exist(path):
         assert shown.exit_code == 0, command
         for option in re.findall(r"--[\w-]+", options):
             assert option in shown.output, f"course {command} {option}"
+
+
+@pytest.mark.parametrize("mark", ["cards", "faults"])
+def test_a_target_collects_every_folder_with_tests_of_its_mark(mark):
+    line = re.search(rf"PYTEST\) -m {mark} (.*) \$\(OPTIONS", (ROOT / "Makefile").read_text())
+    collected = [ROOT / folder for folder in line[1].split()]
+    marked = [
+        path
+        for folder in ("tests", "lesson_code")
+        for path in (ROOT / folder).rglob("*.py")
+        if re.search(rf"mark\.{mark}\b", path.read_text(encoding="utf-8"))
+    ]
+    assert marked
+    outside = [str(x) for x in marked if not any(x.is_relative_to(y) for y in collected)]
+    assert not outside
