@@ -11,6 +11,7 @@ from pathlib import Path
 
 import nbformat
 
+from course_tools.publish.fair_race import RACE, RACE_PAGE, format_rivals
 from course_tools.publish.minutes import set_minutes
 from course_tools.publish.problems import HEADING, read_problems
 from course_tools.publish.readme import format_findings, format_section
@@ -18,6 +19,7 @@ from course_tools.publish.readme_figure import draw_figure, format_figure, is_st
 from course_tools.run.lessons import Lesson
 from course_utils.errors import CourseError
 from course_utils.files import write_atomically
+from course_utils.results import read_file
 
 __all__ = [
     "format_lesson_map",
@@ -122,6 +124,10 @@ def list_changes(root: Path, lessons: Sequence[Lesson]) -> dict[Path, str]:
     page = root / RESULTS_PAGE
     results = replace_section(page.read_text("utf-8"), "results", format_section(lessons, root))
     wanted = {readme: text, page: results}
+    rivals = root / RACE_PAGE
+    if rivals.exists():
+        table = format_rivals(read_file(root / "lesson_code" / RACE))
+        wanted[rivals] = replace_section(rivals.read_text("utf-8"), "race", table)
     for lesson in lessons:
         notebook = lesson.read()
         before = copy.deepcopy(notebook)

@@ -81,6 +81,9 @@ STUDY = Study(
             "a usual fine-tuning; SGD has no learning rate that fits most networks, which is what "
             "finders are for",
         ),
+        "photographs, 20 epochs": on_photographs(
+            20, "a long one, in which a learning rate that is too low has time to catch up"
+        ),
         "definitions": compare_finders(
             "250 definitions for 4 epochs and a pretrained transformer, AdamW: what most readers "
             "train, and where AdamW's own default of 0.001 needs no finder.",

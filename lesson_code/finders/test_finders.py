@@ -18,7 +18,7 @@ from lesson_code.finders.suggestions import BETA, STEPS, find_valley, smooth_los
 LIGHTNING, STEEPEST = "Lightning's suggestion", "steepest slope"
 VALLEY, TENTH, SEARCHED = "valley", "a tenth of the lowest", "searched"
 PHOTOS, TEXTS = "photographs, 8 epochs", "definitions"
-SPAN = {epochs: f"photographs, {epochs} epochs" for epochs in (2, 8)}
+SPAN = {epochs: f"photographs, {epochs} epochs" for epochs in (2, 8, 20)}
 
 
 @pytest.fixture(scope="module")
@@ -129,8 +129,8 @@ def test_what_the_study_is_said_to_have_trained(study, read_text):
     assert "A search tries five learning rates" in read_text("question")
     steps = len(load_data(study.regimes[SPAN[2]].config).train_loader())
     assert steps == 15
-    assert "the trainings have 30 to 120 steps" in read_text("verdict-card")
-    assert max(steps * regime.config.epochs for regime in study.regimes.values()) == 120
+    assert "the trainings have 30 to 300 steps" in read_text("verdict-card")
+    assert max(steps * regime.config.epochs for regime in study.regimes.values()) == 300
     assert BETA == 0.98
     assert "moving-average) with $\\beta=0.98$" in read_text("idea-read")
 
@@ -182,11 +182,18 @@ def test_what_the_length_of_a_training_changes(study, read_text, find_cost, read
     assert f"valley costs even {find_cost(short, VALLEY, interval=True)}" in read_text("cost-read")
     assert read_searched(short) == 0.03
     assert read_searched(PHOTOS) == 0.01
+    longest = SPAN[20]
+    assert read_searched(longest) == 0.003
     assert judge(study, short, STEEPEST) == "inconclusive"
     text = read_text("span-read")
     costs = f"{find_cost(short, VALLEY)} points to {find_cost(PHOTOS, VALLEY)}"
-    assert f"The cost of valley falls from {costs}" in text
-    assert f"too high and costs {find_cost(PHOTOS, STEEPEST)} points" in text
+    end = f"to {find_cost(longest, VALLEY, interval=True)}".replace(" points", "")
+    assert f"The cost of valley falls from {costs}, and with twenty epochs {end}" in text
+    assert judge(study, longest, VALLEY) == "inconclusive"
+    assert "too high and costs about 8 points" in text
+    for regime in (PHOTOS, longest):
+        assert round(-100 * study.difference(regime, STEEPEST, SEARCHED).mean) == 8
+        assert judge(study, regime, STEEPEST) == "hurts"
     for regime in SPAN.values():
         assert abs(study.values(regime, LIGHTNING).mean() - 0.1) < 0.015  # chance
     np.testing.assert_array_equal(  # the same range tests

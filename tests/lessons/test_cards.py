@@ -35,25 +35,17 @@ LESSONS = [lesson for lesson in find_lessons() if has_cards(lesson)]
 CARDS = list_cards(LESSONS)
 
 
-OWN = "12_putting_it_together, card-pytorch"  # its own network, batches, autocast; it trains long
-COMPARED = [
-    pytest.param(card, id=str(card), marks=[pytest.mark.cards] if str(card) == OWN else [])
-    for card in CARDS
-]
-
-
-@pytest.mark.parametrize("card", COMPARED)
+@pytest.mark.parametrize("card", CARDS, ids=str)
 def test_a_card_computes_what_its_lesson_computes(card, tmp_path):
     check_card(card, load_technique(card.lesson), tmp_path / "empty")
 
 
 @pytest.mark.lesson_changed
-@pytest.mark.parametrize("card", COMPARED)
+@pytest.mark.parametrize("card", CARDS, ids=str)
 def test_the_check_of_a_card_can_fail(card, tmp_path):
     check_faults_are_noticed(card, load_technique(card.lesson), tmp_path)
 
 
-ALL_BUT_OWN = [card for card in CARDS if str(card) != OWN]
 NOT_MET = {
     ("11_dali, card-lightning", "BatchNorm and dropout"): "its batches have one example",
     ("21_text, card-pytorch", "BatchNorm and dropout"): "it would count padding; dropout is there",
@@ -75,7 +67,7 @@ def list_conditions():
     """All but the first need seconds for each card: they run with `make test-cards`."""
     for place, condition in enumerate(CONDITIONS):
         marks = [pytest.mark.cards] if place else []
-        for card in ALL_BUT_OWN:
+        for card in CARDS:
             if (str(card), condition) not in NOT_MET:
                 yield pytest.param(card, condition, marks=marks, id=f"{card}, {condition}")
 

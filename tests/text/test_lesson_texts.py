@@ -1,78 +1,18 @@
 """Sentences of lessons against the stored results that they are about, and against each other."""
 
-import math
 import re
 from collections import defaultdict
 from functools import partial
 
-import matplotlib.pyplot as plt
-import numpy as np
-import pandas as pd
-import pytest
-from scipy import stats
-
 from course_tools.lab import lab
 from course_tools.run.lessons import NOTEBOOKS, find_lessons
-from course_utils import plots
-from course_utils.measure.paired import paired_difference
-from course_utils.results import RESULTS, STUDIES, read_file
-
-KNOWN = {
-    "STUDIES": STUDIES,
-    "SLOWER": 1.02,
-    "math": math,
-    "np": np,
-    "paired_difference": paired_difference,
-    "pd": pd,
-    "plots": plots,
-    "plt": plt,
-    "print": lambda *_, **__: None,
-    "read_file": read_file,
-    "stats": stats,
-}
+from course_utils.results import RESULTS, read_file
 
 
 def read_cells(number):
     """The sources of a lesson's cells, by their names, in order."""
     (lesson,) = (lesson for lesson in find_lessons() if lesson.name.startswith(number))
     return {cell.id: cell.source for cell in lesson.read().cells}
-
-
-def run_cells(number, *names):
-    """What cells that read stored results leave behind."""
-    cells, known = read_cells(number), dict(KNOWN)
-    plt.switch_backend("agg")
-    for name in names:
-        exec(cells[name].replace("plt.show()", "plt.close('all')"), known)
-    return known
-
-
-def test_in_lesson_12_a_step_without_which_something_is_gained_is_no_needed_step():
-    found = run_cells("12", "read-parts", "parts-table", "count")
-    assert found["group_of"]["half the epochs"] == "a trade-off"
-    for step, group in found["group_of"].items():
-        gains = {"more accurate", "faster"} & set(found["judged"][f"without {step}"])
-        assert not (gains and group == "a loss is shown"), step
-    assert found["letters"] == ["B"], "all answers that the undecided steps leave open"
-
-
-@pytest.mark.parametrize(
-    ("words", "group"),
-    [
-        (("less accurate", "slower"), "a loss is shown"),
-        (("less accurate", "inconclusive"), "a loss is shown"),
-        (("equivalent", "slower"), "a loss is shown"),
-        (("less accurate", "faster"), "a trade-off"),
-        (("more accurate", "slower"), "a trade-off"),
-        (("equivalent", "inconclusive"), "undecided"),
-        (("more accurate", "faster"), "no loss"),
-        (("equivalent", "equivalent"), "no loss"),
-    ],
-)
-def test_lesson_12_sorts_its_steps(words, group):
-    found = run_cells("12", "read-parts", "parts-table", "count")
-    found["judged"]["without a step"] = words
-    assert found["sort_step"]("a step") == group
 
 
 def test_lesson_13_asks_its_question_before_it_measures():

@@ -6,13 +6,17 @@ import re
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 
 from course_tools.publish.fair_race import (
     OURS,
     RECORD,
     fastest_seconds,
+    find_front,
     format_race,
     list_curves,
+    list_ends,
+    list_variants,
     say_seconds,
 )
 from course_tools.publish.readme import format_headlines, read_result_sets, read_studies
@@ -113,24 +117,36 @@ def draw_race_of_lesson_12():
     """What the cells of lesson 12 that read and draw the stored race leave behind."""
     cells = {cell.id: cell.source for cell in read_lessons()[find_lesson("12_").name].cells}
     known = {"plots": plots, "plt": plt, "np": np, "math": math, "STUDIES": STUDIES}
-    known |= {"read_file": read_file, "median_seconds_to": median_seconds_to}
+    known |= {"read_file": read_file, "pd": pd, "median_seconds_to": median_seconds_to}
     plt.switch_backend("agg")
     exec(cells["read-race"], known)
     exec(cells["race-figure"].replace("plt.show()", "plt.close(figure)"), known)
+    exec(cells["race-table"], known)
     return known
 
 
 def test_figure_sentence_and_lesson_12_mean_the_same_by_reached():
     race = read_file(ROOT / FILES[1])
     goals, sentence = sorted(race["goals"])[-3:], format_race(race)
-    title, lesson_title = format_figure(), draw_race_of_lesson_12()["title"]
+    title, reached_there = format_figure(), draw_race_of_lesson_12()["reached"]
     for goal in goals:
         mine, theirs = (say_seconds(fastest_seconds(race, r, goal)) for r in (OURS, RECORD))
         assert f"{100 * goal:.0f} %: {mine} and {theirs}" in sentence
-        assert f"{goal:.0%}: {mine}, {theirs}" in lesson_title
+        for recipe in (OURS, RECORD):
+            own = [race["rivals"][name]["label"] for name in list_variants(race, recipe)]
+            shown = [reached_there[label][f"{goal:.0%}"] for label in own]
+            seconds = [float(x.replace(",", "")) for x in shown if x != "–"]
+            said = fastest_seconds(race, recipe, goal)
+            assert min(seconds, default=np.inf) == (said if said == np.inf else round(said))
         reached = "not reached" if mine == "not reached" else f"in {mine}"
         assert f"{100 * goal:.0f} % {reached}" in title
     assert title.count("not reached") == sentence.split("Medians")[0].count("not reached")
+
+
+def test_the_front_of_the_lesson_is_that_of_the_page():
+    race = read_file(ROOT / FILES[1])
+    lesson = draw_race_of_lesson_12()
+    assert lesson["front"] == find_front(list_ends(race))
 
 
 def test_the_stored_race_has_a_goal_that_one_seed_reaches_and_the_median_does_not():
