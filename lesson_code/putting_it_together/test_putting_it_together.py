@@ -287,3 +287,12 @@ def test_no_learning_rate_is_at_an_edge_and_the_schedule_does_not_survive_holm()
             assert min(found) < lr < max(found)
     adjusted = adjust_photos()
     assert adjusted["without pretrained start"] < 0.05 < adjusted[f"without {SCHEDULE}"]
+
+
+def test_where_the_average_replaces_the_schedule(text):
+    assert "On definitions the average more than replaces the schedule, and on photographs" in text
+    verdicts = [
+        judge(regime, f"without {SCHEDULE}", f"without {AVERAGING}").verdict(margin=1)
+        for regime in (TEXTS, PHOTOS)
+    ]
+    assert verdicts == ["helps", "hurts"]
