@@ -103,7 +103,8 @@ class StudyFile:
         Raises:
             CourseError: the file cannot be written, such as on a full disk. It is as it was.
         """
-        self.rows[next(x for x in self.declared if (x.key, x.seed) == (row.key, row.seed))] = row
+        same = [x for x in self.declared if (x.key, x.seed) == (row.key, row.seed)]
+        self.rows |= {x: replace(row, **asdict(x)) for x in same}  # two regimes may share it
         self._write(
             StudyResult(
                 **self._describe_declaration(),

@@ -73,6 +73,17 @@ def test_every_variant_is_searched_and_its_best_trial_reported(undisturbed):
     assert set(content) >= {"question", "margin", "hardware", "versions", "commit", "command"}
 
 
+def test_a_training_that_two_variants_share_is_kept_for_both(tmp_path):
+    text = TOY.replace('"smooth": tune(loss=partial(smooth, amount=0.1))', '"again": tune()')
+    found = StudyFile("toy", write_toy(tmp_path / "lessons", text))
+    first, other = (x for x in found.declared if (x.trial, x.seed) == ("lr 0.001", 100))
+    found.add(make_row(first), describe_hardware())
+    assert other not in found.list_missing()
+    assert found.rows[other].variant == "again"
+    assert set(StudyFile("toy", tmp_path / "lessons").rows) == {first, other}
+    load_study.cache_clear()
+
+
 def test_processes_give_the_same(undisturbed, toy):
     with open_workers(2) as workers:
         run_study("toy", workers, toy, say=lambda line: None)
