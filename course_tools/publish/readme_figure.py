@@ -198,6 +198,6 @@ def format_figure(root: Path = ROOT) -> str:
             f"![CIFAR-10's photographs on two CPU cores: {goals}]({FIGURE})",
             "",
             f"One line per training. A time is the median over the seeds ({seeds}), of the "
-            "recipe's fastest variant. [The race](docs/race.md) has all rivals and the sources.",
+            "recipe's fastest variant. [The race](docs/race.md) has all rivals.",
         ]
     )

@@ -200,3 +200,9 @@ def test_no_time_stands_in_the_readme_that_the_stored_runs_do_not_keep():
     promised = [float(seconds) for seconds in re.findall(r"≤ (\d+) s", text)]
     taken = [x.time_s for x in list_lessons() if x.time_s]
     assert all(max(taken) <= seconds for seconds in promised)
+
+
+def test_readme_and_contributing_stay_short():
+    limits = {"README.md": 9000, "CONTRIBUTING.md": 7000}  # characters: people read them whole
+    lengths = {name: len((ROOT / name).read_text("utf-8")) for name in limits}
+    assert all(lengths[name] <= limit for name, limit in limits.items()), lengths
