@@ -1,4 +1,7 @@
-"""The norm of a gradient whose parts lie in several processes; `torchrun` starts this file."""
+"""The norm of a gradient whose parts lie in several processes; `torchrun` starts this file.
+
+The lesson's test runs it: it is why the PyTorch card calls `full_tensor`.
+"""
 
 import os
 import sys

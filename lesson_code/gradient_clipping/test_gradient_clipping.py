@@ -90,11 +90,12 @@ def test_adam_takes_steps_of_the_learning_rate_while_nothing_happens(lesson):
 
 
 def test_how_a_spike_disturbs_adam(lesson):
-    """What the text says of the table, and of a spike early in a training."""
+    """What the text says of the table, and of the steps after a spike early in a training."""
     mild, _ = lesson["follow_adam"](np.where(np.arange(1200) == 1000, 30.0, 1.0))
     assert mild[1100] == pytest.approx(2 / 3, abs=0.02)
+    severe, _ = lesson["follow_adam"](np.where(np.arange(1200) == 1000, 1000.0, 1.0))
+    assert 35 < 1 / severe[1100] < 40
     early, _ = lesson["follow_adam"](np.where(np.arange(60) == 15, 1000.0, 1.0))
-    assert early[15] == pytest.approx(0.49, abs=0.005)  # the first step is 1
     np.testing.assert_allclose(early[16:50] / early[15:49], 0.91, atol=0.03)
 
 
@@ -110,6 +111,7 @@ def test_the_first_batch_may_be_bad_for_a_policy_that_goes_back(lesson):
 
 
 def test_two_processes_clip_by_the_norm_of_the_whole_gradient():
+    """What the lesson says of `fully_shard`, and why its card calls `full_tensor`."""
     found = torchrun(Path(sharded_norm.__file__)).outputs
     whole = sharded_norm.measure_whole()
     parts = [float(re.search(r"my parts ([\d.]+)", text)[1]) for text in found]
@@ -198,18 +200,23 @@ def test_clipping_takes_away_what_is_wrong_with_the_spike(points):
         np.testing.assert_array_equal(points(SPIKED, kind), points(NOTHING, kind))
 
 
-def test_what_clipping_brings_with_heavy_tails_and_from_random_weights(find_gain, read_text):
+def test_what_clipping_brings_with_heavy_tails_and_from_scratch(points, find_gain, read_text):
     adamw, sgd = (find_gain(TAILS, kind) for kind in ("AdamW", "SGD"))
     scratch = find_gain(SCRATCH, "SGD")
     assert {gain.verdict(margin=1) for gain in (adamw, sgd, scratch)} == {"helps"}
     text = read_text("first-read-md")
     assert f"brings AdamW {adamw.mean:.0f} points and SGD {sgd.mean:.0f}" in text
-    gains = f"rom random weights SGD gains {scratch.mean:.0f} points, and AdamW"
-    assert f"{gains} stays undecided" in text
-    assert find_gain(SCRATCH, "AdamW").verdict(margin=1) == "inconclusive"
+    unclipped = points(SCRATCH, "SGD").mean()
+    assert f"hardly learns without clipping ({unclipped:.1f} %, chance is 10 %)" in text
+    gains, lowest = f"gains {scratch.mean:.0f} points", "at the lowest learning rate that was tried"
+    assert f"{gains}, both {lowest}, and AdamW stays undecided" in text
+    undecided = find_gain(SCRATCH, "AdamW")
+    assert undecided.verdict(margin=1) == "inconclusive"
     text = read_text("verdict-card")
-    assert f"{gains} is undecided" in text
-    assert f"From random weights SGD gained {scratch.mean:.0f} points" in read_text("recap")
+    assert f"From scratch SGD {gains}, {lowest}, and AdamW is undecided" in text
+    interval = f"{undecided.low:+.1f} to {undecided.high:+.1f}".replace("-", "−")
+    assert f"From scratch with AdamW a loss is not excluded ({interval} points)" in text
+    assert f"From scratch SGD gained {scratch.mean:.0f} points, {lowest}" in read_text("recap")
     assert find_gain(SPIKED, "AdamW").mean > adamw.mean
     assert min(find_gain(SPIKED, "SGD").mean, sgd.mean) > 50
     assert f"it brings AdamW {adamw.mean:.0f} points or more, and SGD more than 50" in text
@@ -220,9 +227,11 @@ def test_where_nothing_is_planted_clipping_is_equivalent(find_gain, read_text):
     assert {gain.verdict(margin=1) for gain in gains} == {"equivalent"}
     text = read_text("verdict-card")
     assert f"clipping brings {gains[0].mean:.1f} points, which is *equivalent*" in text
+    added = f"{gains[1].mean:.1f}".replace("-", "−")
+    assert f"clipping adds {added} points on the definitions" in read_text("clip-groups-md")
 
 
-def test_what_the_search_found(study, read_text):
+def test_what_the_search_found(study, find_gain, read_text):
     def read_lr(regime, variant):
         return float(study.best[regime][variant].removeprefix("lr "))
 
@@ -230,7 +239,19 @@ def test_what_the_search_found(study, read_text):
         found = [x for x in study.trainings if (x.regime, x.variant) == (regime, variant)]
         return [float(x.trial.removeprefix("lr ")) for x in found]
 
+    def write_tried(regime, variant):
+        tried = [f"{lr:g}" for lr in sorted(set(list_tried(regime, variant)))]
+        return f"{', '.join(tried[:-1])} and {tried[-1]}"
+
+    text = read_text("check-factor-md")
+    for regime in study.best:
+        assert f"{write_tried(regime, 'AdamW')} for AdamW" in text
+        where = "from scratch" if regime == SCRATCH else "in fine-tuning"
+        assert f"{write_tried(regime, 'SGD')} for SGD {where}" in text
+        for kind in ("AdamW", "SGD"):
+            assert write_tried(regime, kind) == write_tried(regime, f"{kind}, clipped")
     assert [read_lr(NOTHING, x) for x in ("SGD", "SGD, clipped")] == [0.01, 0.03]
+    assert "0.01 without clipping and 0.03 with it" in read_text("exercises")
     assert {read_lr(x, y) for x in (NOTHING, TAILS) for y in ("AdamW", "AdamW, clipped")} == {1e-3}
     assert read_lr(SPIKED, "AdamW") == 0.0003
     assert read_lr(SPIKED, "AdamW, clipped") == 0.001
@@ -246,6 +267,8 @@ def test_what_the_search_found(study, read_text):
         if x.seed in study.search_seeds
     }
     assert tried[NOTHING, "SGD", "lr 0.03"] < 0.2
+    lower = 100 * (tried[NOTHING, "AdamW", "lr 0.001"] - tried[NOTHING, "AdamW", "lr 0.0003"])
+    assert f"it costs about {lower:.0f} points on the one search seed" in read_text("live-read")
     best = {
         kind: [
             max(100 * value for (x, y, _), value in tried.items() if (x, y) == (TAILS, variant))
@@ -257,6 +280,8 @@ def test_what_the_search_found(study, read_text):
     text = read_text("search-read")
     assert f"is {adamw:.0f} points below that of clipped AdamW" in text
     assert f"for SGD the gap is {sgd:.0f} points" in text
+    adamw, sgd = (find_gain(TAILS, kind).mean for kind in ("AdamW", "SGD"))
+    assert f"Over the ten seeds of the First result the gaps are {adamw:.0f} and {sgd:.0f}" in text
 
 
 def test_what_a_shorter_memory_brings(study, points, read_text, lesson):
