@@ -11,6 +11,7 @@ from scipy import stats
 from torch.optim import SGD
 
 from course_tools.study.lesson_code import read_definitions
+from course_utils.config import load_config
 from course_utils.measure.paired import paired_difference
 from course_utils.results import STUDIES, read_file
 from course_utils.study_results import read_study
@@ -241,6 +242,11 @@ def test_all_trials_are_there(rows, names):
     for name, epochs in itertools.product(names, (SHORT, LONG)):
         trials = read_rows(rows, kind="trial", optimizer=name, epochs=epochs)
         assert sorted(row["seed"] for row in trials) == list(range(100, 112))
+
+
+def test_the_number_of_steps_is_that_of_the_trials(stored, text):
+    each_epoch = stored["num_train"] // load_config("quick").batch_size  # full batches only
+    assert f"for {SHORT * each_epoch} or {LONG * each_epoch} steps" in text
 
 
 def test_the_paired_optimizers_share_points_and_seeds(rows):
