@@ -8,11 +8,15 @@ import nbformat
 import numpy as np
 import pytest
 from scipy import stats
+from torch.optim import SGD
 
 from course_tools.study.lesson_code import read_definitions
+from course_utils.config import load_config
 from course_utils.measure.paired import paired_difference
 from course_utils.results import STUDIES, read_file
 from course_utils.study_results import read_study
+from lesson_code.optimizers.study import STUDY
+from lesson_code.optimizers.study_trials import CANDIDATES
 from tests.places import ROOT
 
 SHORT, LONG = 4, 10
@@ -121,13 +125,14 @@ def write_sentences():
     """What the lesson says of the stored trainings, by a name each."""
     rows, texts = read_stored()["rows"], read_study("optimizers")
     first = read_stored("study_first_space")["rows"]
-    free, free_short = (pair_points(rows, "schedule-free", e) for e in (LONG, SHORT))
+    free = pair_points(rows, "schedule-free", LONG)
     sides = {
         (name, side): f"{pair_points(rows, name, LONG, side).mean:+.1f}"
         for name in PAIRED
         for side in ("low", "high")
     }
     slope, low, high, _ = fit_slope(rows, "schedule-free", LONG)
+    slopes = [fit_slope(rows, name, LONG)[0] for name in PAIRED]
     spread = np.ptp(read_trials(rows, "AdamW", LONG))
     fresh = {name: judge(rows, name, LONG) for name in (*PAIRED, "SGD", "SAM", "Lion", "MADGRAD")}
     tuned = {
@@ -155,10 +160,6 @@ def write_sentences():
             f"In the long training schedule-free AdamW is {free.mean:.1f} points better than AdamW "
             f"on the mean of the twelve settings ({free.low:.1f} to {free.high:.1f})"
         ),
-        "mean_short": (
-            f"mean gain in the short training is {free_short.mean:.1f} points "
-            f"({free_short.low:.1f} to {free_short.high:.1f})"
-        ),
         "split": (
             f"At the six lower learning rates it gains {sides['schedule-free', 'low']} points, and "
             f"at the six higher ones {sides['schedule-free', 'high']}"
@@ -169,6 +170,7 @@ def write_sentences():
             f"{slope:.1f} points for every factor of ten in the learning rate ({low:.1f} to "
             f"{high:.1f})"
         ),
+        "slopes": f"The four long slopes are alike, {min(slopes):.1f} to {max(slopes):.1f}",
         "spread": f"{spread:.1f} points lie between AdamW's best and its worst trial",
         "lost": (
             f"{100 * best['accuracies'][-1]:.1f} %, and on fresh seeds the same setting has "
@@ -178,7 +180,10 @@ def write_sentences():
             f"by {moved.mean:.1f} points on the fresh seeds ({moved.low:.1f} to {moved.high:.1f})"
         ),
         "moved_back": f"it is {-fresh['AdamW, Lookahead'].mean:.1f} points below AdamW",
-        "halves": f"95 % of the leads lie between {edges[0]:+.1f} and {edges[1]:+.1f} points",
+        "halves": (
+            f"lead AdamW's best by {edges[0]:+.1f} to {edges[1]:+.1f} points in 95 % of the "
+            f"{len(halves)} choices"
+        ),
         "fresh": (
             f"schedule-free AdamW {fresh['schedule-free'].mean:+.1f} points "
             f"{say(fresh['schedule-free'])} and centralized gradients "
@@ -239,6 +244,11 @@ def test_all_trials_are_there(rows, names):
         assert sorted(row["seed"] for row in trials) == list(range(100, 112))
 
 
+def test_the_number_of_steps_is_that_of_the_trials(stored, text):
+    each_epoch = stored["num_train"] // load_config("quick").batch_size  # full batches only
+    assert f"for {SHORT * each_epoch} or {LONG * each_epoch} steps" in text
+
+
 def test_the_paired_optimizers_share_points_and_seeds(rows):
     for epochs in (SHORT, LONG):
         points = {
@@ -261,6 +271,8 @@ def test_holm_leaves_every_slope_and_no_mean(rows, text):
     assert correct(slopes) == set(pairs)
     assert correct(means) == set()
     assert "all eight slopes survive Holm's correction, and none of the eight means does" in text
+    assert "None of the table's eight means over all twelve survives Holm's correction" in text
+    assert "The mean gain over all twelve settings does not survive Holm's correction" in text
     assert all(fit_slope(rows, *pair)[0] > 0 for pair in pairs)
 
 
@@ -338,6 +350,37 @@ def test_a_best_learning_rate_at_the_edge_is_named(rows, names, stored, text):
         assert place > 0.1
 
 
+def test_the_spaces_were_moved_for_what_their_first_trials_showed(stored, text):
+    first = read_stored("study_first_space")
+    moved = {name: (space[0], stored["spaces"][name][0]) for name, space in first["spaces"].items()}
+    signs = {name: set(np.sign(np.subtract(*reversed(pair)))) for name, pair in moved.items()}
+    assert signs == {"SGD": {-1}, "AdamW": {1}, "AdamW, Lookahead": {1}}
+    assert stored["spaces"]["AdamW, centralized"] == stored["spaces"]["AdamW"]
+    assert stored["spaces"]["SAM"] == stored["spaces"]["SGD"]
+    assert "AdamW's moved up, with those of its two variants" in text
+    low, high = moved["AdamW"][0]
+    best = find_best(first["rows"], "AdamW", LONG)
+    assert np.log(best["lr"] / low) / np.log(high / low) > 0.9
+    assert "because its best trial lay next to the upper edge" in text
+    failed = read_trials(first["rows"], "SGD", SHORT) <= 20
+    assert (len(failed), failed.sum()) == (12, 6)
+    assert "because six of SGD's twelve short trials reached at most 20 %" in text
+
+
+def test_sgd_has_momentum_wherever_it_is_trained(stored, text):
+    assert "SGD, also inside SAM and on texts, has Nesterov's momentum of 0.9" in text
+    options = {"momentum": 0.9, "nesterov": True}
+    assert CANDIDATES["SGD"].make.func is SGD
+    assert CANDIDATES["SGD"].make.keywords == options
+    assert CANDIDATES["SAM"].make.keywords["base"] is CANDIDATES["SGD"].make
+    on_texts = STUDY.regimes["definitions"].variants["SGD"]
+    for trial in on_texts.values():
+        assert trial["make_optimizer"].func is SGD
+        assert options.items() <= trial["make_optimizer"].keywords.items()
+    declared = {name: [*map(list, candidate[1:])] for name, candidate in CANDIDATES.items()}
+    assert declared == stored["spaces"]
+
+
 def test_decay(rows, text):
     swept = read_rows(rows, kind="decay", optimizer="AdamW")
     means = [
@@ -381,6 +424,7 @@ def test_the_live_test_is_told_as_it_came_out(text):
     }
     assert "live schedule-free gained at 0.001" in text
     assert edges["gain at 0.001"][0] > 0
+    assert "schedule-free already gains, unlike at the six lower settings of the stored" in text
     assert "the growth's interval contains zero" in text
     assert "The live test was inconclusive" in text
     assert edges["the second minus the first"][0] < 0 < edges["the second minus the first"][1]
