@@ -322,6 +322,15 @@ def test_what_is_said_of_statistics_and_decays():
         assert short.verdict(margin=1) == "equivalent"
 
 
+def test_the_trainings_have_as_many_steps_as_the_lesson_says(text):
+    configs = {name: found.config for name, found in read_study("weight_averaging").regimes.items()}
+    long, short = (
+        found.num_train // found.batch_size * found.epochs
+        for found in (configs[LONG], configs[SHORT])
+    )
+    assert f"from random weights has {long} steps and the fine-tuning {short}" in text
+
+
 def test_no_flatter_minimum_is_shown():
     study = read_study("weight_averaging")
     last, ema = (
