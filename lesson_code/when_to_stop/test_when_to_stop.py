@@ -206,7 +206,9 @@ def test_the_accuracy_is_not_clearly_the_better_score(lesson, text):
     assert f"and {undecided} of {len(found)} intervals contain 0" in text
     assert all(x.verdict(margin=1) != "helps" for x in found)
     study = read_study("when_to_stop")
-    values = (study.values(HIGH, LAST, f"by_{score}_5_fresh_loss") for score in ("loss", "accuracy"))
+    values = (
+        study.values(HIGH, LAST, f"by_{score}_5_fresh_loss") for score in ("loss", "accuracy")
+    )
     worse = paired_difference(*values)
     assert f"the rule by the accuracy keeps a higher loss, by {write_nats(worse)}." in text
     assert worse.low > 0
