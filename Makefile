@@ -9,11 +9,7 @@ LATEST := build/latest-venv/bin/python
 
 setup: .venv/installed
 .venv/installed: requirements.lock pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit("The course needs Python 3.11 or newer, this is %d.%d: run make PYTHON=python3.11 (or newer)" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	@touch $@
+	$(PYTHON) set_up.py
 run: setup
 	@$(BIN)/course run --profile $(PROFILE) --jobs 2; status=$$?; $(BIN)/course report --profile $(PROFILE) && exit $$status
 test: setup

@@ -26,6 +26,7 @@ SUBJECTS = {
         "tests/core/test_study_results.py",
         "tests/lessons/cards.py",
     ),
+    "tests/tools/test_set_up.py": ("set_up.py",),
     "tests/faults": ("course_tools/*", PACKAGE, "tests/tools/*"),
     "tests/browser": (
         "course_tools/*",

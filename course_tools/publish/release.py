@@ -32,6 +32,7 @@ COPIED = (
     "LICENSE",
     "pyproject.toml",
     "requirements.lock",
+    "set_up.py",
     "environment.yml",
 )
 LEFT_OUT = ("course_tools/cli/teaching.py", "course_tools/pretrain", "course_tools/publish")

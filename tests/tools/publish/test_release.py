@@ -181,7 +181,7 @@ def test_the_release_brings_weights_photographs_results_and_its_licence(released
     assert describe_photos(released / "data" / "photos") == describe_photos()
     assert len(list((released / "data" / "photos").glob("*.jpg"))) == 20
     assert list_results(released / "data" / "results") == list_results()
-    for name in ("LICENSE", "README.md", "Makefile", "requirements.lock"):
+    for name in ("LICENSE", "README.md", "Makefile", "requirements.lock", "set_up.py"):
         assert (released / name).exists()
     assert not (released / "tests").exists()
 
