@@ -102,7 +102,7 @@ FAULTS = [
 
 
 def check_pytorch_card(card):
-    """It stops after three epochs without a lower loss, and has the weights of the lowest."""
+    """It stops after ten epochs without a lower loss, and has the weights of the lowest."""
     torch.manual_seed(0)
     x, y = torch.randn(80, 3), torch.randint(2, (80,))
     net = nn.Linear(3, 2)
@@ -114,7 +114,7 @@ def check_pytorch_card(card):
         optimizer.step()
         losses.append(F.cross_entropy(net(x[40:60]), y[40:60]).item())
         weights.append(net.weight.detach().clone())
-    stopped, best = LESSON["find_stop"]([-loss for loss in losses], patience=3)
+    stopped, best = LESSON["find_stop"]([-loss for loss in losses], patience=10)
     assert 1 < best < stopped < 100
     assert (card["epoch"], card["best_epoch"]) == (stopped, best)
     torch.testing.assert_close(card["net"].weight.detach(), weights[best - 1])
@@ -125,7 +125,7 @@ def check_lightning_card(card):
     """What is loaded is the checkpoint with the lowest loss, and the training stopped early."""
     stopping, saving = card["stopping"], card["saving"]
     assert 0 < stopping.stopped_epoch < 99
-    assert stopping.patience == 3
+    assert stopping.patience == 10
     best = card["best"]
     [(inputs, targets)] = card["val"]
     loss = F.cross_entropy(best.model(inputs.to(best.device)).cpu(), targets)
@@ -133,4 +133,4 @@ def check_lightning_card(card):
     torch.testing.assert_close(loss, stopping.best_score.cpu())
     assert Path(saving.best_model_path).exists()
     epoch = int(Path(saving.best_model_path).name.split("=")[1].split("-")[0])
-    assert epoch == stopping.stopped_epoch - 3
+    assert epoch == stopping.stopped_epoch - 10
