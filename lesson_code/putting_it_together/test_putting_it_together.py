@@ -1,5 +1,6 @@
 """What lesson 12's study trains, and what the lesson says of it is what the study found."""
 
+import re
 from functools import partial
 
 import nbformat
@@ -15,9 +16,11 @@ from course_utils.data.load import load_data
 from course_utils.measure.paired import PairedDifference, paired_difference
 from course_utils.measure.provenance import describe_value
 from course_utils.measure.statistics import adjust_holm
+from course_utils.results import read_file
 from course_utils.study_results import read_study
 from course_utils.training import compare, fit
 from lesson_code.putting_it_together import study as declared
+from tests.places import ROOT
 
 NAME = "12_putting_it_together"
 FULL, PLAIN, SCHEDULE, AVERAGING = (
@@ -157,8 +160,11 @@ def judge(regime, variant, baseline=FULL) -> PairedDifference:
 
 
 def write(found: PairedDifference, sign: str = "+") -> str:
-    """The mean with its interval."""
-    return f"{found.mean:{sign}.1f} points ({found.low:{sign}.1f} to {found.high:{sign}.1f})"
+    """The mean with its interval; two decimals where an edge is near zero or the margin."""
+    edges = abs(found.low), abs(found.high)
+    digits = 2 if any(edge < 0.05 or abs(edge - 1) < 0.05 for edge in edges) else 1
+    mean, low, high = (f"{x:{sign}.{digits}f}" for x in (found.mean, found.low, found.high))
+    return f"{mean} points ({low} to {high})"
 
 
 def write_loss(regime, variant) -> str:
@@ -191,6 +197,8 @@ def write_sentences() -> dict[str, str]:
     full, plain = read_search(PHOTOS, FULL), read_search(PHOTOS, PLAIN)
     averaged, neither = read_search(PHOTOS, schedule), read_search(PHOTOS, BOTH)
     best, high, top = max(plain, key=plain.get), max(plain), max(full, key=full.get)
+    full_texts, plain_texts = read_search(TEXTS, FULL), read_search(TEXTS, PLAIN)
+    low, (*lower, _) = min(full_texts), sorted(averaged)
     gain = {regime: judge(regime, FULL, PLAIN) for regime in (PHOTOS, TEXTS)}
     lost = {regime: judge(regime, schedule) for regime in (PHOTOS, TEXTS)}
     return {
@@ -204,8 +212,26 @@ def write_sentences() -> dict[str, str]:
             f"Plain fine-tuning was best at {best:g}, with {plain[best]:.1f} %. At {high:g} it had "
             f"{plain[high]:.1f} % on photographs, where the full recipe had {full[high]:.1f} %. A "
             f"comparison at {high:g} alone would have shown a gain of "
-            f"{full[high] - plain[high]:.1f} points"
+            f"{full[high] - plain[high]:.1f} points, and one at {top:g}, the full recipe's own "
+            f"best, {full[top] - plain[top]:.1f} points"
         ),
+        "too_low": (
+            f"on definitions it had {full_texts[low]:.1f} % at {low:g}, and plain fine-tuning "
+            f"{plain_texts[low]:.1f} %"
+        ),
+        "noisy_search": (
+            "they had {:.1f}, {:.1f} and {:.1f} % at ".format(*(averaged[lr] for lr in lower))
+            + "{:g}, {:g} and {:g}, and the winner then ".format(*lower)
+            + f"{read(PHOTOS, schedule).mean():.1f} % at ten seeds"
+        ),
+        "schedule_alone_texts": (
+            f"alone brings only {write(judge(TEXTS, f'without {AVERAGING}', BOTH))}"
+        ),
+        "average_ahead_texts": (
+            "ahead of the schedule alone by "
+            + write(judge(TEXTS, schedule, f"without {AVERAGING}"))
+        ),
+        "neither_texts": f"leaving out both is equivalent, {write(judge(TEXTS, BOTH))}",
         "corners": (
             f"both reach {read(PHOTOS, FULL).mean():.1f} %, the schedule alone "
             f"{read(PHOTOS, f'without {AVERAGING}').mean():.1f}, the average alone "
@@ -289,10 +315,55 @@ def test_no_learning_rate_is_at_an_edge_and_the_schedule_does_not_survive_holm()
     assert adjusted["without pretrained start"] < 0.05 < adjusted[f"without {SCHEDULE}"]
 
 
-def test_where_the_average_replaces_the_schedule(text):
-    assert "On definitions the average more than replaces the schedule, and on photographs" in text
-    verdicts = [
-        judge(regime, f"without {SCHEDULE}", f"without {AVERAGING}").verdict(margin=1)
-        for regime in (TEXTS, PHOTOS)
-    ]
-    assert verdicts == ["helps", "hurts"]
+def test_neither_of_the_two_parts_does_the_work_of_the_other(text):
+    """On photographs the average alone brings nothing, and on definitions the schedule alone."""
+    assert "Neither does the work of the other here" in text
+    schedule, averaging = f"without {SCHEDULE}", f"without {AVERAGING}"
+    assert judge(PHOTOS, schedule, BOTH).verdict(margin=1) == "equivalent"
+    assert judge(PHOTOS, schedule, averaging).verdict(margin=1) == "hurts"
+    assert judge(TEXTS, averaging, BOTH).verdict(margin=1) == "equivalent"
+    assert judge(TEXTS, schedule, averaging).verdict(margin=1) == "helps"
+    assert judge(TEXTS, BOTH).verdict(margin=1) == "equivalent"
+
+
+def test_the_lesson_says_how_many_trainings_a_variant_had(text):
+    study = load_study("putting_it_together")
+    searched, seeds = len(study.search_seeds), len(study.seeds)
+    [trials] = {len(x) for regime in study.regimes.values() for x in regime.variants.values()}
+    said = f"{trials} learning rates × {searched} seeds for the search, and {seeds} seeds"
+    assert f"{trials * searched + seeds} trainings for each variant: {said}" in text
+
+
+def test_the_lesson_says_what_the_networks_were_pretrained_on(text):
+    weights = ROOT / "data" / "weights"
+    assert "100,000 training" in read_file(weights / "convnet_small_tiny_imagenet.json")["data"]
+    assert "92,708 for training" in read_file(weights / "text_small_wordnet.json")["data"]
+    assert "pretrained on 100,000 others" in text
+    assert "has read 92,708 others" in text
+
+
+# ---- The text of the lesson against its own stored run.
+
+
+def read_printed(name) -> str:
+    """What a cell printed."""
+    return "".join(x.text for x in read_cells()[name].outputs if x.output_type == "stream")
+
+
+def test_the_live_intervals_contain_zero_as_the_lesson_says(text):
+    found = re.findall(r"live \S+ \((\S+) to (\S+)\), inconclusive", read_printed("live-figure"))
+    assert len(found) == 2
+    assert all(float(low) < 0 < float(high) for low, high in found)
+    assert "Both of our live ones contain it" in text
+    for one in (judge(PHOTOS, FULL, PLAIN), judge(PHOTOS, f"without {SCHEDULE}")):
+        assert one.low > 0 or one.high < 0
+    assert "The study's two intervals exclude zero" in text
+
+
+def test_the_lesson_says_what_its_live_run_found_on_the_test_split(text):
+    found = re.search(r"fine-tuning (\S+) \((\S+) to (\S+)\), (\w+)", read_printed("test-table"))
+    mean, low, high, verdict = found.groups()
+    said = f"three live seeds gave {mean} points ({low} to {high}), which is {verdict}"
+    assert said in text
+    assert verdict == "inconclusive"
+    assert float(high) - float(low) > judge(PHOTOS, FULL, PLAIN).mean  # wider than that gain
