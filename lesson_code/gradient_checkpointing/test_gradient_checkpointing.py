@@ -222,7 +222,7 @@ def test_what_another_order_of_checkpointing_and_compiling_does(stored, text):
     said = "the step saves {:.0%} of the bytes in place of {:.0%}, as if nearly everything"
     assert percent(said.format(*shares)) in text
     assert stored.share("text", EACH, depth=6) == pytest.approx(shares[0], abs=0.06)
-    said = "For images it saves the same bytes and takes about as long as without a compiler."
+    said = "For images the step saves as many bytes and takes about as long as without a compiler."
     assert said in text
     images = [stored.share("images", way, depth=6) for way in (outside, "selective")]
     assert images[0] == pytest.approx(images[1], abs=0.01)
