@@ -51,6 +51,13 @@ def test_split_refuses_to_lose_a_class():
         split_stratified(np.array([0] * 50 + [1]), 30, 10)
 
 
+@pytest.mark.parametrize(("asked", "offered"), [(50, True), (51, False), (60, False)])
+def test_a_larger_profile_is_offered_only_where_images_are_left(asked, offered):
+    with pytest.raises(CourseError, match="leave out 1") as caught:
+        split_stratified(np.array([0] * 50 + [1]), asked - 10, 10)
+    assert ("take a profile that uses more images" in str(caught.value)) == offered
+
+
 # --- the loaders
 
 

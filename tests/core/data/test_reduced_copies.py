@@ -50,9 +50,12 @@ def test_what_was_decoded_once_is_not_decoded_again(photographs, decoded, capsys
     said = capsys.readouterr().out
     assert sorted(decoded) == [f"{number}.jpg" for number in range(6)]
     decoded.clear()
+    (kept,) = find_copies_folder().iterdir()
+    change_time(kept)
     assert np.array_equal(read(photographs), first)
     assert not decoded
     assert capsys.readouterr().out == said
+    assert kept.stat().st_mtime_ns == 1  # copies that are there are not written again
 
 
 def change_time(path):

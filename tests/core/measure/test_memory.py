@@ -107,6 +107,12 @@ def test_the_peak_by_hand():
     assert found.total == 8000
 
 
+def test_the_peak_counts_what_named_arguments_ask_for():
+    with PeakBytes() as found:
+        torch.zeros(1000, dtype=torch.float64)
+    assert found.total == 8000
+
+
 def test_the_peak_is_that_of_pytorch_s_own_tracker():
     """`MemTracker` refuses several passes in one context, where we need them: accumulation."""
     from torch.distributed._tools.mem_tracker import MemTracker
