@@ -7,6 +7,7 @@ from course_utils.files import ROOT
 from course_utils.models.backbone import describe_backbone
 from course_utils.results import RESULTS, read_file
 from course_utils.study_results import read_study
+from scripts.search_text_backbone import CANDIDATES
 
 
 def test_the_readme_states_what_the_description_says():
@@ -47,21 +48,16 @@ def test_the_readme_states_what_the_benchmark_measured():
         assert f"{np.mean(found['accuracy'][variant]):.1f} % on {place}" in text
 
 
-TASKS = {
-    "masked": "hidden tokens (30 %)",
-    "both": "hidden and next tokens in turn",
-    "causal": "next tokens",
-    None: "none",
-}
-
-
 def test_the_readme_shows_every_text_network_that_was_tried():
     text = (ROOT / "data" / "README.md").read_text(encoding="utf-8")
-    for row in read_file(RESULTS / "text_backbone_1core.json")["rows"]:
-        peak_lr = "–" if row["peak_lr"] is None else f"{row['peak_lr']:g}"
-        columns = [row["width"], TASKS[row["objective"]], peak_lr, row["attention"]]
-        columns += [f"{row['fine_tuning_lr']:g}", f"{100 * np.mean(row['accuracies']):.1f}"]
-        assert "| " + " | ".join(map(str, columns)) + " |" in text
+    rows = read_file(RESULTS / "text_backbone_search.json")["rows"]
+    assert {row["name"] for row in rows} == set(CANDIDATES)
+    for row in rows:
+        several = len(row["candidate"]["poolings"]) > 1
+        name = f"{row['name']}, {row['pooling']}" if several else row["name"]
+        columns = [name, f"{row['parameters'] / 1e6:.2f}", f"{row['processor_s'] / 60:.1f}"]
+        columns += [f"{100 * np.mean(found):.1f}" for found in row["accuracies"].values()]
+        assert "| " + " | ".join(columns) + " |" in text
 
 
 def test_the_readme_states_how_large_the_text_network_is():
