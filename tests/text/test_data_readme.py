@@ -60,6 +60,31 @@ def test_the_readme_shows_every_text_network_that_was_tried():
         assert "| " + " | ".join(columns) + " |" in text
 
 
+def test_what_the_readme_says_of_the_text_networks():
+    rows = read_file(RESULTS / "text_backbone_search.json")["rows"]
+    found = {
+        (row["name"], row["pooling"]): 100 * np.mean([*row["accuracies"].values()], axis=1)
+        for row in rows
+    }
+    chosen = found["as chosen, one epoch", "mean"]
+
+    def gains(name, pooling="mean"):
+        change = found[name, pooling] - chosen
+        return round(change.min()), round(change.max())
+
+    assert (found["hidden tokens", "mean"] < found["from scratch", "mean"]).all()
+    assert gains("as chosen, 4 epochs") == (6, 19)
+    assert gains("as chosen, one epoch", "max") == (-1, 0)
+    assert gains("as chosen, one epoch", "last token") == (-7, -2)
+    assert gains("2 blocks of width 176") == (2, 5)
+    assert all(gains(f"vocabulary of {size}")[1] <= 0 for size in ("2,048", "8,192"))
+    assert gains("another last layer for the tokens") == (0, 4)
+    parameters = {row["name"]: row["parameters"] for row in rows}
+    base = parameters["as chosen, one epoch"]
+    assert round(100 * parameters["2 blocks of width 176"] / base) == 112
+    assert round(100 * parameters["another last layer for the tokens"] / base) == 140
+
+
 def test_the_readme_states_how_large_the_text_network_is():
     text = (ROOT / "data" / "README.md").read_text(encoding="utf-8")
     about = describe_backbone("text_small")

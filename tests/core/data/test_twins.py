@@ -8,7 +8,7 @@ from PIL import Image, ImageOps
 
 from course_utils.data.photos import open_photos
 from course_utils.data.shapes import make_shapes
-from course_utils.data.twins import find_twins
+from course_utils.data.twins import NamedImages, find_twins, tell_mixed
 
 GROUPS = np.arange(200) % 2
 
@@ -90,3 +90,11 @@ def test_more_images_than_are_compared_at_once(photographs, monkeypatch):
     images = np.concatenate([photographs, photographs[::-1]])
     groups = np.repeat([0, 1], 200)
     assert np.array_equal(find_twins(images, groups), np.arange(400)[::-1])
+
+
+def test_the_first_image_is_named_and_counted_like_any_other(photographs, capsys):
+    images = np.concatenate([photographs[:40], photographs[:1]])
+    names = [f"{number}.jpg" for number in range(41)]
+    tell_mixed(NamedImages(images, np.append(np.zeros(40, int), 1), names))
+    said = "2 of 41 images show the same as one of another class (0.jpg and 40.jpg)"
+    assert capsys.readouterr().out.startswith(said)
