@@ -104,6 +104,7 @@ def set_up():
     free_gb = shutil.disk_usage(ROOT).free / 1e9
     if not PYTHON.exists() and free_gb < DISK_GB:
         raise OSError(f"{DISK_GB} GB are needed and {free_gb:.1f} GB free: clear some")
+    print("Installing into .venv: 8 GB, which takes minutes where the network is slow", flush=True)
     make_environment()
     try:
         install_by_uv()

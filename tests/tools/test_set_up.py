@@ -53,7 +53,7 @@ def test_pip_installs_what_uv_cannot(commands, capsys, monkeypatch):
 
     monkeypatch.setattr(set_up, "install_by_uv", fail)
     set_up.set_up()
-    assert capsys.readouterr().out.startswith("uv could not install (no such index): pip does it")
+    assert "\nuv could not install (no such index): pip does it" in capsys.readouterr().out
     assert any("--require-hashes" in command and "uv" not in command for command in commands)
     assert (set_up.FOLDER / "installed").exists()
 
