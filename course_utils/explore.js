@@ -13,10 +13,11 @@ function make(tag, attributes = {}, ...children) {
 }
 
 // Axes with their ticks. `x` and `y` are {label, domain: [low, high], ticks: [numbers]}.
-// `line`, `bar` and `note` draw on them in the units of the axes, and `clear` removes these.
+// `line`, `dot`, `box` (from one corner to the other) and `note` draw on them in the units of the
+// axes, and `clear` removes what was drawn.
 function makeAxes(root, { x, y, height = 260 }) {
   const width = root.clientWidth ? Math.min(Math.max(root.clientWidth, 320), 600) : 600; // as wide as a phone
-  const [left, right, top, bottom] = [52, width - 12, 12, height - 40];
+  const [left, right, top, bottom] = [52, width - 20, 12, height - 40];
   const scale = ([low, high], start, end) => (value) =>
     start + ((value - low) / (high - low)) * (end - start);
   const [toX, toY] = [scale(x.domain, left, right), scale(y.domain, bottom, top)];
@@ -47,6 +48,13 @@ function makeAxes(root, { x, y, height = 260 }) {
       const corners = points.map(([a, b]) => `${toX(a).toFixed(1)},${toY(b).toFixed(1)}`);
       const style = { stroke: colour, "stroke-dasharray": dash, "stroke-width": 2.5, fill: "none" };
       drawn.append(make("path", { d: `M${corners.join("L")}`, ...style }));
+    },
+    dot(a, b, colour, radius = 4) {
+      drawn.append(make("circle", { cx: toX(a), cy: toY(b), r: radius, fill: colour }));
+    },
+    box([a, b], [c, d], colour, opacity = 0.2) {
+      const place = { x: toX(a), y: toY(d), width: toX(c) - toX(a), height: toY(b) - toY(d) };
+      drawn.append(make("rect", { ...place, fill: colour, opacity }));
     },
     note(a, b, text, colour, anchor = "start") {
       const place = { x: toX(a), y: toY(b), "text-anchor": anchor };

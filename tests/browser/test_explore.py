@@ -11,6 +11,7 @@ from scipy import stats
 from torch import nn
 from torch.optim import SGD
 
+from course_utils.measure.paired import paired_difference
 from course_utils.training.schedules import warmup_cosine
 from tests.places import find_notebooks
 
@@ -110,3 +111,54 @@ def test_the_saw_tooth_has_the_peak_of_the_chosen_number_of_segments(show):
         assert sentence.startswith(f"With {trace['segments']} segments the peak is ")
         assert float(rows[1][1]) == pytest.approx(max(y for _, y in trace["points"]), abs=0.006)
         assert float(rows[1][2]) == trace["points"][-1][0]
+
+
+def test_the_verdict_of_the_first_seeds_is_that_of_the_course(show):
+    page, data = show("00_start_here"), read_data("00_start_here")
+    verdicts = set()
+    for place, comparison in enumerate(data["comparisons"]):
+        for seeds in (2, 3, 7, 10):
+            sentence, [row] = move(page, place, seeds)
+            chosen = comparison["differences"][:seeds]
+            found = paired_difference(np.zeros(seeds), chosen)
+            verdict = found.verdict(margin=1)
+            verdicts.add(verdict)
+            assert row[3].partition(" ")[0] == verdict
+            numbers = re.findall(r"[+−][\d.]+", f"{row[1]} {row[2]}")
+            shown = [float(x.replace("−", "-")) for x in numbers]
+            assert shown == pytest.approx([found.mean, found.low, found.high], abs=0.006)
+            assert sentence == f"{comparison['name']}: the first {seeds} seeds say: {row[3]}."
+    assert verdicts == {"helps", "hurts", "equivalent", "inconclusive"}
+
+
+def test_the_replay_shows_who_is_first(show):
+    page, data = show("12_putting_it_together"), read_data("12_putting_it_together")
+    end = max(rival["curve"][-1][0] for rival in data["rivals"])
+    for now in (0, 100, round(end / 2), 5 * round(end / 5) + 5):
+        sentence, rows = move(page, now)
+        now = page.locator("input").evaluate("input => input.valueAsNumber")
+        passed = {
+            rival["label"]: [y for x, y in rival["curve"] if x <= now] for rival in data["rivals"]
+        }
+        for label, accuracy, ended in rows:
+            assert accuracy == (f"{passed[label][-1]:.1f}" if passed[label] else "–")
+            curve = next(x["curve"] for x in data["rivals"] if x["label"] == label)
+            assert ended == ("has ended" if len(passed[label]) == len(curve) else "")
+        best = max((values[-1] for values in passed.values() if values), default=None)
+        assert (f"{best:.1f} %" if best else "Nobody") in sentence
+
+
+def test_the_shares_under_a_loss_scale_are_those_of_fp16(show):
+    page, data = show("07_mixed_precision"), read_data("07_mixed_precision")
+    counts = np.array(data["counts"])
+    middles = 2.0 ** (data["first"] + np.arange(len(counts)) + 0.5)
+    for power in (0, 9, 16, 31):
+        sentence, [row] = move(page, power)
+        stored = torch.tensor(middles * 2.0**power).half()
+        limits = torch.finfo(torch.float16)
+        zero, infinite = stored == 0, stored.isinf()
+        fading = ~zero & (stored < limits.smallest_normal)
+        kinds = (zero, fading, ~(zero | fading | infinite), infinite)
+        expected = [100 * counts[kind.numpy()].sum() / counts.sum() for kind in kinds]
+        assert list(map(float, row)) == pytest.approx(expected, abs=0.051)
+        assert f"{row[0]} % of the gradients become 0" in sentence
