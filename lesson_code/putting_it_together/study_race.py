@@ -1,22 +1,31 @@
 """A fair race: which recipe reaches which accuracy first, on two cores?
 
-All rivals train in one process, on the same images of CIFAR-10, with the same validation images
-and the same clock, which includes validation. One rival follows the other, seed by seed, so that
-a slower hour of the machine hits all of them. The first training of the process is not counted.
-The speed-run is published with ten epochs. It and ours race at several lengths, with schedules
-planned for the length. Test-time augmentation is off.
+All rivals train on the same images of CIFAR-10, with the same validation images, and are
+validated after each epoch. The speed-run is published with ten epochs. It and ours race at several
+lengths, with schedules planned for the length. Test-time augmentation is off.
 
-Each training is kept in ``build/race.jsonl`` as soon as it has ended. A race that was interrupted
-goes on in another process, after trainings that are not counted. About three hours on
-two cores with bf16, on which nothing else should run:
+Accuracy and time are measured apart, because the accuracy after an epoch does not depend on what
+else the machine does, and its seconds do. Three seeds of each rival are trained. Each training is
+kept in ``build/race.jsonl`` as soon as it has ended, and those of the stored race are not trained
+again, so that an interrupted race goes on another day, and one more rival costs its own trainings
+only. The clock gives the seconds of an epoch of each recipe, at each size of its images, and a
+curve adds up the medians. The stored clock is kept, unless ``--clock`` asks for a new one: then
+the recipes take turns for `ROUNDS` rounds of whole epochs, validation included, and what is
+imported, compiled and allocated once is not counted.
+
+All trainings take about two hours on two cores with bf16, and a new clock a quarter of an hour,
+during which nothing else should run:
 
     .venv/bin/python lesson_code/putting_it_together/study_race.py --dataset <CIFAR-10> --save
 """
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import accumulate, pairwise
 from pathlib import Path
+from statistics import median
 from typing import Annotated
 
 import lightning as L
@@ -29,11 +38,13 @@ from course_tools.study.jobs import run_missing
 from course_tools.study.keep import keep, name_data, round_curve
 from course_utils.config import Config, load_config
 from course_utils.data.augment import flip_and_shift
-from course_utils.data.image_data import ImageData, Images
+from course_utils.data.image_data import ImageData
 from course_utils.data.load import load_data
-from course_utils.data.loaders import BatchDataset, seed_worker
-from course_utils.measure.provenance import read_commit
+from course_utils.data.loaders import BatchDataset
+from course_utils.files import write_atomically
+from course_utils.measure.provenance import describe_making, read_commit
 from course_utils.models.airbench import WIDTHS, make_airbench94, whiten_stem
+from course_utils.results import read_file
 from course_utils.training.fit import fit
 from course_utils.training.lit_classifier import NamedParameters
 from course_utils.training.recipes import channels_last, from_scratch, rise_and_fall
@@ -41,55 +52,52 @@ from course_utils.training.run import seconds_to
 from lesson_code.putting_it_together.recipes import from_backbone
 
 DONE = Path("build") / "race.jsonl"
+STORED = Path(__file__).with_suffix(".json")
 GOALS = (0.6, 0.7, 0.8, 0.85, 0.9)
 NUM_VAL = 5000
-CIFAR_MEAN = (0.4914, 0.4822, 0.4465)  # as published with many recipes
-CIFAR_STD = (0.2470, 0.2435, 0.2616)
+SEEDS = 3
+ROUNDS = 3  # of the clock
 
 
 @dataclass(frozen=True)
 class Rival:
-    """Who races: what it is called, what it does, where that is from, and at how many seeds."""
+    """Who races: what it is called, what it does, where that is from.
+
+    ``recipe`` is what it shares with rivals that only train for more or fewer epochs. In the first
+    ``small_epochs`` the images have 24 × 24 pixels.
+    """
 
     label: str
     settings: str
     source: str
+    recipe: str
     epochs: int
-    seeds: int
+    small_epochs: int = 0
 
 
 RIVALS = {
-    "seminar": Rival(
-        "a seminar's recipe",
-        "torchvision's ResNet-18 from scratch (no ImageNet weights can be had here), Adam at 0.05, "
-        "batches of 32, albumentations with the scalar rotate=15, two workers, fp32; the first "
-        "five of its ten epochs, which have one learning rate",
-        "seminar notebook on effective training, 2023",
-        epochs=5,
-        seeds=1,
-    ),
     "speedrun": Rival(
         "speed-run, 10 epochs",
         "airbench94, written from its description: whitened stem, SGD with Nesterov momentum, "
         "larger learning rate for norms' biases, Lookahead, alternating flip, shifts of 2 pixels, "
         "smoothing 0.2, batches of 1,024, bf16",
         "K. Jordan, 94 % on CIFAR-10 in 3.29 Seconds on a Single GPU, arXiv 2404.00498, 2024",
+        "speedrun",
         epochs=10,
-        seeds=2,
     ),
     "speedrun_short": Rival(
-        "speed-run, 3 epochs", "the same, shorter", "the same", epochs=3, seeds=2
+        "speed-run, 3 epochs", "the same, shorter", "the same", "speedrun", epochs=3
     ),
     "speedrun_middle": Rival(
-        "speed-run, 6 epochs", "the same, shorter", "the same", epochs=6, seeds=1
+        "speed-run, 6 epochs", "the same, shorter", "the same", "speedrun", epochs=6
     ),
     "timm": Rival(
         "timm's ResNet-10-T",
         "timm's resnet10t from scratch, AdamW at 0.005 with warm-up and cosine, weight decay 0.05, "
         "smoothing 0.1, batches of 128, bf16",
         "R. Wightman, PyTorch Image Models (network); learning rate chosen here at seed 100",
+        "timm",
         epochs=8,
-        seeds=2,
     ),
     "scratch_short": Rival(
         "ours, from scratch, 3 epochs",
@@ -97,19 +105,17 @@ RIVALS = {
         "SGD with one learning rate, which falls to zero; a random flip, no Lookahead; batches of "
         "512, bf16",
         "lesson 12, course_utils/training/recipes.py",
+        "scratch",
         epochs=3,
-        seeds=3,
     ),
-    "scratch": Rival("ours, from scratch, 6 epochs", "the same", "the same", epochs=6, seeds=3),
-    "scratch_long": Rival(
-        "ours, from scratch, 18 epochs", "the same", "the same", epochs=18, seeds=1
-    ),
+    "scratch": Rival("ours, from scratch, 6 epochs", "the same", "the same", "scratch", epochs=6),
     "scratch_wide": Rival(
         "ours, full width, 14 epochs",
         "the speed-run's network and settings; images of 24 × 24 pixels in the first seven epochs",
         "this course; progressive learning: M. Tan and Q. Le, EfficientNetV2",
+        "wide",
         epochs=14,
-        seeds=2,
+        small_epochs=7,
     ),
     "backbone": Rival(
         "ours, from the backbone",
@@ -117,8 +123,8 @@ RIVALS = {
         "(its training is not counted), AdamW at 0.002 with warm-up and cosine, batches of 64, "
         "bf16",
         "lesson 12, lesson_code/putting_it_together/recipes/from_backbone.py",
+        "backbone",
         epochs=5,
-        seeds=3,
     ),
 }
 
@@ -187,15 +193,15 @@ class AlternatingFlip:
 
 
 class SmallerFirst(AlternatingFlip):
-    """As the speed-run's batches, with images of 24 × 24 pixels in the first half of the epochs.
+    """As the speed-run's batches, with images of 24 × 24 pixels in the first epochs.
 
-    Such an epoch takes about half of the time. The network pools over all places, so it takes both
-    sizes. Source: M. Tan and Q. Le, EfficientNetV2, 2021 (progressive learning).
+    Such an epoch takes about two thirds of the time. The network pools over all places, so it
+    takes both sizes. Source: M. Tan and Q. Le, EfficientNetV2, 2021 (progressive learning).
     """
 
-    def __init__(self, data: ImageData, seed: int, batch_size: int, epochs: int):
+    def __init__(self, data: ImageData, seed: int, batch_size: int, small_epochs: int):
         super().__init__(data, seed, batch_size)
-        self.small_epochs = epochs // 2
+        self.small_epochs = small_epochs
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         small = self.epoch < self.small_epochs
@@ -203,31 +209,6 @@ class SmallerFirst(AlternatingFlip):
             if small:
                 images = F.interpolate(images, size=(24, 24), mode="bilinear", antialias=True)
             yield images, targets
-
-
-def load_as_the_seminar(data: ImageData, seed: int) -> torch.utils.data.DataLoader:
-    """Image by image. In albumentations 2 the scalars are constants: every rotation is by 15°."""
-    import albumentations as A
-    from albumentations.pytorch import ToTensorV2
-
-    transform = A.Compose(
-        [
-            A.Affine(rotate=15, translate_percent=0.05),
-            A.RGBShift(),
-            A.RandomBrightnessContrast(),
-            A.Normalize(mean=data.mean, std=data.std, max_pixel_value=255),
-            ToTensorV2(),
-        ],
-        seed=seed,
-    )
-    return torch.utils.data.DataLoader(
-        Images(data.train.images, data.train.targets, transform),
-        batch_size=32,
-        shuffle=True,
-        num_workers=2,
-        worker_init_fn=seed_worker,
-        generator=torch.Generator().manual_seed(seed),
-    )
 
 
 def make_sgd(named_parameters: NamedParameters) -> torch.optim.SGD:
@@ -247,15 +228,6 @@ def make_sgd(named_parameters: NamedParameters) -> torch.optim.SGD:
 def make_speedrun(num_classes: int, images: torch.Tensor) -> nn.Module:
     """The published network; ``images`` whiten its stem."""
     return whiten_stem(make_airbench94(num_classes, WIDTHS["airbench94"]), images)
-
-
-def _seminar(config: Config, data: ImageData) -> dict[str, object]:
-    return {
-        "config": config.replace(model="resnet18"),
-        "data": replace(data, mean=CIFAR_MEAN, std=CIFAR_STD),
-        "make_loader": load_as_the_seminar,
-        "make_optimizer": partial(torch.optim.Adam, lr=0.05),
-    }
 
 
 def _speedrun(config: Config, data: ImageData) -> dict[str, object]:
@@ -281,19 +253,17 @@ def _timm(config: Config) -> dict[str, object]:
     }
 
 
-def make_arguments(name: str, config: Config, data: ImageData) -> dict[str, object]:
+def make_arguments(rival: Rival, config: Config, data: ImageData) -> dict[str, object]:
     """Arguments of `fit` of one rival."""
-    config = config.replace(epochs=RIVALS[name].epochs)
-    if name == "seminar":
-        arguments = _seminar(config, data)
-    elif name.startswith("speedrun"):
+    config = config.replace(epochs=rival.epochs)
+    if rival.recipe == "speedrun":
         arguments = _speedrun(config, data)
-    elif name == "scratch_wide":
-        loader = partial(SmallerFirst, batch_size=1024, epochs=config.epochs)
+    elif rival.recipe == "wide":
+        loader = partial(SmallerFirst, batch_size=1024, small_epochs=rival.small_epochs)
         arguments = _speedrun(config, data) | {"make_loader": loader}
-    elif name == "timm":
+    elif rival.recipe == "timm":
         arguments = _timm(config) | {"config": config}
-    elif name == "backbone":
+    elif rival.recipe == "backbone":
         arguments = from_backbone.recipe(config) | {"config": config}
     else:
         arguments = from_scratch(config, config.epochs)
@@ -301,20 +271,61 @@ def make_arguments(name: str, config: Config, data: ImageData) -> dict[str, obje
 
 
 def train(job: dict, config: Config, data: ImageData) -> dict:
-    """The job with its commit and its curve: ``(seconds, validation accuracy)`` of each epoch."""
-    run = fit(seed=job["seed"], save=False, **make_arguments(job["rival"], config, data))
-    return job | {
-        "curve": round_curve(run.curve),
-        "images_per_s": round(run.examples_per_s or 0),
-        "commit": read_commit(),
-    }
+    """The job with its commit and the validation accuracy after each epoch."""
+    run = fit(seed=job["seed"], save=False, **make_arguments(RIVALS[job["rival"]], config, data))
+    accuracies = [round(accuracy, 4) for _, accuracy in run.curve]
+    return job | {"accuracies": accuracies, "commit": read_commit()}
 
 
-def list_jobs() -> Iterator[dict]:
-    for seed in range(max(rival.seeds for rival in RIVALS.values())):
-        for name, rival in RIVALS.items():
-            if seed < rival.seeds:
-                yield {"rival": name, "seed": seed, "epochs": rival.epochs}
+def restore_trainings(stored: Path, done: Path) -> None:
+    """Write a stored race's trainings where `run_missing` finds them, unless a file is there."""
+    if done.exists() or not stored.exists():
+        return
+    lines = []
+    for row in json.loads(stored.read_text(encoding="utf-8"))["rows"]:
+        accuracies = [accuracy for _, accuracy in row.pop("curve")]
+        lines.append(json.dumps(row | {"accuracies": accuracies}) + "\n")
+    done.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(done, "".join(lines))
+
+
+def list_jobs() -> list[dict]:
+    return [
+        {"rival": name, "seed": seed, "epochs": rival.epochs}
+        for seed in range(SEEDS)
+        for name, rival in RIVALS.items()
+    ]
+
+
+def shorten(rival: Rival) -> Rival:
+    """The rival with one epoch at each size of its images."""
+    small = min(rival.small_epochs, 1)
+    return replace(rival, epochs=1 + small, small_epochs=small)
+
+
+def time_epochs(config: Config, data: ImageData) -> dict[str, list[list[float]]]:
+    """Of each recipe and round, the seconds of an epoch at each size of its images."""
+    recipes = {rival.recipe: shorten(rival) for rival in RIVALS.values()}
+    few = data.take_train(2048)
+    for rival in recipes.values():  # what is imported, compiled and allocated once is not counted
+        fit(save=False, **make_arguments(rival, config, few))
+    seconds: dict[str, list[list[float]]] = {name: [] for name in recipes}
+    for _ in range(ROUNDS):
+        for name, rival in recipes.items():
+            curve = fit(save=False, **make_arguments(rival, config, data)).curve
+            ends = [0.0, *(end for end, _ in curve)]
+            seconds[name].append([round(end - start, 2) for start, end in pairwise(ends)])
+            print(name, seconds[name][-1], flush=True)
+    return seconds
+
+
+def make_curve(
+    rival: Rival, accuracies: Sequence[float], rounds: Sequence[Sequence[float]]
+) -> list[list[float]]:
+    """``(seconds, accuracy)`` at the end of each epoch, from the seconds of `time_epochs`."""
+    *small, full = (median(values) for values in zip(*rounds, strict=True))
+    lengths = [*small] * rival.small_epochs + [full] * (rival.epochs - rival.small_epochs)
+    return round_curve(zip(accumulate(lengths), accuracies, strict=True))
 
 
 def report(rows: list[dict]) -> None:
@@ -326,6 +337,7 @@ def report(rows: list[dict]) -> None:
 
 def main(
     dataset: Annotated[str, typer.Option(help="cifar10 or a folder with its images")] = "cifar10",
+    clock: Annotated[bool, typer.Option(help="measure the seconds again")] = False,
     save: Annotated[bool, typer.Option(help="write the JSON file beside this one")] = False,
 ) -> None:
     """Train all rivals; print, and keep, validation accuracy over seconds."""
@@ -333,21 +345,25 @@ def main(
         num_train=None, num_val=NUM_VAL, progress=False
     )
     data = load_data(config)
-    few = data.take_train(2048)
-    for name in RIVALS:  # what is imported, compiled and allocated once is not counted
-        once = make_arguments(name, config, few)
-        fit(save=False, **once | {"config": once["config"].replace(epochs=1)})
+    restore_trainings(STORED, DONE)
     rows = run_missing(list_jobs(), partial(train, config=config, data=data), DONE)
+    timed = read_file(STORED)["clock"] if STORED.exists() and not clock else None
+    timed = timed or describe_making() | {"seconds": time_epochs(config, data)}
+    for row in rows:
+        rival = RIVALS[row["rival"]]
+        rounds = timed["seconds"][rival.recipe]
+        row["curve"] = make_curve(rival, row.pop("accuracies"), rounds)
     report(rows)
     if save:
         keep(
-            Path(__file__).with_suffix(".json"),
+            STORED,
             f"lesson_code/putting_it_together/study_race.py --dataset {Path(dataset).name} --save",
             dataset=name_data(dataset),
             num_train=len(data.train),
             num_val=len(data.val),
             goals=GOALS,
             rivals={name: asdict(rival) for name, rival in RIVALS.items()},
+            clock=timed,
             rows=rows,
         )
 

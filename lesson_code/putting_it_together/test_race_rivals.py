@@ -1,5 +1,6 @@
 """What `study_race` writes from a description: Lookahead, alternating flip, SGD's groups."""
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -71,8 +72,8 @@ def test_every_image_is_mirrored_in_every_other_epoch():
     assert images[:, :, :4].max() == 0  # the data are left as they were
 
 
-def test_images_are_smaller_in_the_first_half_of_the_epochs_only(tiny_data):
-    small = race.SmallerFirst(tiny_data, seed=0, batch_size=8, epochs=3)
+def test_images_are_smaller_in_the_first_epochs_only(tiny_data):
+    small = race.SmallerFirst(tiny_data, seed=0, batch_size=8, small_epochs=1)
     usual = race.AlternatingFlip(tiny_data, seed=0, batch_size=8)
     assert len(small) == len(usual)
     sides = []
@@ -101,10 +102,36 @@ def test_biases_of_norms_have_their_own_learning_rate_and_the_same_decay():
 
 @pytest.mark.parametrize("name", race.RIVALS)
 def test_every_rival_trains_for_its_own_epochs(name, tiny_config, tiny_data):
-    arguments = race.make_arguments(name, tiny_config, tiny_data)
+    arguments = race.make_arguments(race.RIVALS[name], tiny_config, tiny_data)
     assert arguments["config"].epochs == race.RIVALS[name].epochs
     assert "max_epochs" not in arguments.get("trainer", {})
     assert arguments.get("pretrained", False) == (name == "backbone")
+
+
+def test_a_curve_has_the_median_seconds_of_an_epoch_at_each_size_of_the_images():
+    rival = race.Rival("a", "b", "c", "wide", epochs=5, small_epochs=2)
+    assert (race.shorten(rival).epochs, race.shorten(rival).small_epochs) == (2, 1)
+    rounds = [[2.0, 3.0], [9.0, 4.0], [1.0, 9.0]]  # medians 2 and 4
+    curve = race.make_curve(rival, [0.1, 0.2, 0.3, 0.4, 0.5], rounds)
+    assert curve == [[2, 0.1], [4, 0.2], [8, 0.3], [12, 0.4], [16, 0.5]]
+    usual = race.Rival("a", "b", "c", "timm", epochs=2)
+    assert (race.shorten(usual).epochs, race.shorten(usual).small_epochs) == (1, 0)
+    assert race.make_curve(usual, [0.1, 0.2], [[3.0], [5.0], [30.0]]) == [[5, 0.1], [10, 0.2]]
+
+
+def test_trainings_of_the_stored_race_are_not_trained_again(tmp_path):
+    stored, done = tmp_path / "stored.json", tmp_path / "build" / "done.jsonl"
+    race.restore_trainings(stored, done)
+    assert not done.exists()
+    job = {"rival": "timm", "seed": 1, "epochs": 2}
+    row = job | {"curve": [[5.0, 0.1], [10.0, 0.2]], "commit": "c"}
+    stored.write_text(json.dumps({"rows": [row]}))
+    race.restore_trainings(stored, done)
+    [found] = race.run_missing([job], pytest.fail, done)
+    assert found == job | {"accuracies": [0.1, 0.2], "commit": "c"}
+    done.write_text("")  # what is there is kept
+    race.restore_trainings(stored, done)
+    assert not done.read_text()
 
 
 def test_the_stored_race_has_all_rivals_and_no_others():
@@ -112,3 +139,8 @@ def test_the_stored_race_has_all_rivals_and_no_others():
     assert list(stored["rivals"]) == list(race.RIVALS)
     jobs = {(row["rival"], row["seed"], row["epochs"]) for row in stored["rows"]}
     assert jobs == {(job["rival"], job["seed"], job["epochs"]) for job in race.list_jobs()}
+    for row in stored["rows"]:
+        rival = race.RIVALS[row["rival"]]
+        accuracies = [accuracy for _, accuracy in row["curve"]]
+        rounds = stored["clock"]["seconds"][rival.recipe]
+        assert row["curve"] == race.make_curve(rival, accuracies, rounds)
