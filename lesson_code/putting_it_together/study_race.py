@@ -363,6 +363,7 @@ def main(
             num_val=len(data.val),
             goals=GOALS,
             rivals={name: asdict(rival) for name, rival in RIVALS.items()},
+            hardware=timed["hardware"],  # of the seconds
             clock=timed,
             rows=rows,
         )
