@@ -11,11 +11,13 @@ from unittest import mock
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from course_utils.checking.checking import checks_exercise, fail, require
 from course_utils.checking.outputs import Output, is_near
 from course_utils.measure.paired import paired_difference
+from course_utils.models.create import create_model
 from lesson_code.profiling.counting import CountOperations
 from lesson_code.profiling.noisy_machine import NoisyMachine
 from lesson_code.profiling.slow_script import PARTS, Training, make_batch, run_step
@@ -25,12 +27,27 @@ __all__ = [
     "check_compare_batches",
     "check_compare_fairly",
     "check_replace_slow",
+    "make_training_step",
 ]
 
 # ---- ☆ Experiment: two batch sizes.
 
 LEAST_ROUNDS = 5
 SMALL, LARGE = 32, 256  # images per batch
+
+
+def make_training_step(size: int) -> Callable[[], None]:
+    """A function that trains `convnet_small` for one step on ``size`` random images."""
+    model = create_model("convnet_small", 10).train()
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    images, targets = torch.randn(size, 3, 32, 32), torch.arange(size) % 10
+
+    def step() -> None:
+        F.cross_entropy(model(images), targets).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
 
 
 def read_seconds(values: Any) -> np.ndarray:
