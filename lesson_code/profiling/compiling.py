@@ -1,0 +1,314 @@
+"""What `torch.compile` did with a network: its graphs, its price, and whether it runs at all.
+
+Everything but `measure_compiling` and `read_kernel` works without a C++ compiler.
+"""
+
+import math
+import shutil
+import statistics
+import sysconfig
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch._dynamo
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch._dynamo.utils import counters
+from torch.profiler import ProfilerActivity, profile
+
+__all__ = [
+    "Break",
+    "CompiledCall",
+    "break_even_steps",
+    "compare_steps",
+    "count_graphs",
+    "explain_breaks",
+    "find_missing_compiler",
+    "inspect_call",
+    "measure_compiling",
+    "read_kernel",
+]
+
+REGION = "Torch-Compiled Region"  # what the profiler calls a call of compiled code
+LIMIT = "recompile limit exceeded"
+Batch = tuple[Tensor, Tensor]
+
+
+def find_missing_compiler() -> str:
+    """One sentence that says what `torch.compile` lacks here; empty where nothing is missing."""
+    if not any(map(shutil.which, ("g++", "c++", "clang++", "cl"))):
+        return "There is no C++ compiler here, so torch.compile is not run: install g++."
+    if not (Path(sysconfig.get_paths()["include"]) / "Python.h").is_file():
+        return "Python's headers are missing here, so torch.compile is not run: install them."
+    return ""
+
+
+# ---- Graph breaks and recompilations.
+
+
+class Break(NamedTuple):
+    """A place at which a graph ends: why, and the line of Python."""
+
+    reason: str
+    file: str
+    line: int
+    code: str
+
+
+def explain_breaks(function: Callable[..., Any], *inputs: Any) -> list[Break]:
+    """Where `torch.compile` would cut ``function(*inputs)`` into several graphs.
+
+    It runs the function once, and compiles nothing to machine code. What was compiled before is
+    forgotten, and what this call compiled as well.
+
+    Source: `torch._dynamo.explain`.
+    """
+    torch._dynamo.reset()
+    try:
+        found = torch._dynamo.explain(function)(*inputs)
+    finally:
+        torch._dynamo.reset()
+    breaks = []
+    for reason in found.break_reasons:
+        place = reason.user_stack[-1]
+        text = reason.reason.partition("\n")[0]
+        breaks.append(Break(text, place.filename, place.lineno or 0, place.line or ""))
+    return breaks
+
+
+def count_graphs(
+    model: nn.Module, batches: Iterable[Tensor], dynamic: bool | None = None
+) -> list[int]:
+    """How many graphs there are after each batch, when ``model`` is compiled.
+
+    The graphs run as they are, without machine code, so no compiler is needed and a graph takes
+    a fraction of a second. What was compiled before is forgotten.
+
+    Args:
+        model: in the mode that it is in; gradients are not needed.
+        batches: of the shapes that are asked about.
+        dynamic: of `torch.compile`. None: the first shape is taken as fixed, and what differs in
+            the second one as variable. False: one graph for each shape, up to
+            ``torch._dynamo.config.recompile_limit``. True: variable from the start.
+    """
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend="eager", dynamic=dynamic)
+    before, found = counters["stats"]["unique_graphs"], []
+    try:
+        with torch.no_grad():
+            for batch in batches:
+                compiled(batch)
+                found.append(counters["stats"]["unique_graphs"] - before)
+    finally:
+        torch._dynamo.reset()
+    return found
+
+
+# ---- Is it compiled code that runs?
+
+
+@dataclass(frozen=True)
+class CompiledCall:
+    """What one call did.
+
+    Args:
+        regions: how many times compiled code was called.
+        failed_frames: functions that were to be compiled in this call, and were not.
+        hit_limit: whether the limit of recompilations was met, after which new shapes run eagerly.
+    """
+
+    regions: int
+    failed_frames: int
+    hit_limit: bool
+
+    @property
+    def fell_back(self) -> bool:
+        """Whether the call, or a part of it that should have been compiled, ran eagerly."""
+        return self.regions == 0 or self.failed_frames > 0
+
+    def describe(self) -> str:
+        """One sentence."""
+        if self.hit_limit:
+            return "It ran eagerly: there are more shapes than the limit of recompilations allows."
+        if self.failed_frames:
+            return f"It ran eagerly: compiling failed {self.failed_frames} times without an error."
+        if self.regions == 0:
+            return "It ran eagerly: no compiled code was called."
+        times = "once" if self.regions == 1 else f"{self.regions} times"
+        return f"Compiled code was called {times}."
+
+
+def inspect_call(call: Callable[[], object]) -> CompiledCall:
+    """Run ``call()`` once, and say whether compiled code ran in it.
+
+    `torch.compile` may give way to eager execution without an error: with
+    ``torch._dynamo.config.suppress_errors``, beyond the limit of recompilations, under
+    ``TORCHDYNAMO_DISABLE=1`` or ``torch.compiler.set_stance("force_eager")``. The results are
+    equal then, so no test of them notices it. Here the counters of Dynamo tell what was compiled
+    in this call, and the profiler what ran.
+
+    >>> compiled = torch.compile(model)                                   # doctest: +SKIP
+    >>> inspect_call(lambda: compiled(images)).describe()
+    'Compiled code was called once.'
+    """
+    before = _read_counters()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the profiler, where it does not end by itself
+        with profile(activities=[ProfilerActivity.CPU]) as record:
+            call()
+    after = _read_counters()
+    regions = sum(event.name.startswith(REGION) for event in record.events())
+    total, ok, limits = (b - a for a, b in zip(before, after, strict=True))
+    return CompiledCall(regions, total - ok, limits > 0)
+
+
+def _read_counters() -> tuple[int, int, int]:
+    """Functions that Dynamo met, those that it compiled, and how often a limit was met."""
+    limits = sum(count for text, count in counters["unimplemented"].items() if LIMIT in text)
+    return counters["frames"]["total"], counters["frames"]["ok"], limits
+
+
+# ---- Its price: seconds once, against milliseconds in each step.
+
+
+def break_even_steps(compile_s: float, eager_s: float, compiled_s: float) -> float:
+    """After how many steps the time of compiling is had back; infinite if steps are no faster.
+
+    Args:
+        compile_s: what compiling takes once, in seconds.
+        eager_s, compiled_s: seconds of a step.
+    """
+    saved_s = eager_s - compiled_s
+    return math.ceil(compile_s / saved_s) if saved_s > 0 else math.inf
+
+
+def _step(forward: Callable[[Tensor], Tensor], batch: Batch, dtype: torch.dtype) -> Tensor:
+    """Forward and backward pass; gradients are added to what is there. Returns the logits."""
+    inputs, targets = batch
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+        logits = forward(inputs)
+        loss = F.cross_entropy(logits, targets)
+    loss.backward()
+    return logits.detach().float()
+
+
+def compare_steps(
+    eager: nn.Module,
+    compiled: nn.Module,
+    batch: Batch,
+    dtype: torch.dtype = torch.float32,
+) -> dict[str, float]:
+    """Largest difference of logits and of gradients, as a share of the largest value.
+
+    Args:
+        eager, compiled: with equal weights, in train mode; their gradients are removed.
+        batch: inputs and targets.
+        dtype: ``torch.bfloat16``: both run under autocast.
+    """
+    found = []
+    for model in (eager, compiled):
+        model.zero_grad()
+        logits = _step(model, batch, dtype)
+        gradients = [p.grad for p in model.parameters() if p.grad is not None]
+        found.append((logits, torch.cat([g.flatten() for g in gradients]).float()))
+        model.zero_grad()
+    differences = {}
+    for name, one, two in zip(("logits", "gradients"), *found, strict=True):
+        differences[name] = ((one - two).abs().max() / one.abs().max()).item()
+    return differences
+
+
+@contextmanager
+def _without_caches() -> Iterator[None]:
+    """Compile anew: what an earlier run compiled does not count."""
+    before = torch.compiler.config.force_disable_caches
+    torch.compiler.config.force_disable_caches = True
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="dynamo_pgo force disabled")
+            yield
+    finally:
+        torch.compiler.config.force_disable_caches = before
+
+
+def measure_compiling(
+    model: nn.Module,
+    batches: Sequence[Batch],
+    rounds: int,
+    dtype: torch.dtype = torch.float32,
+    mode: str | None = None,
+) -> dict[str, Any]:
+    """What compiling a network for training costs and saves on this machine.
+
+    Seconds of compiling are those of the first steps on all batches, less those of as many warm
+    steps; batches of other shapes are compiled again. Then eager and compiled steps take turns.
+
+    Args:
+        model: eager, in train mode; it is copied.
+        batches: inputs and targets.
+        rounds: each has one eager and one compiled step on every batch.
+        dtype: ``torch.bfloat16``: under autocast.
+        mode: of `torch.compile`.
+
+    Returns:
+        ``compile_s``; ``eager_ms`` and ``compiled_ms`` of a step, one for each round;
+        ``graphs``; ``differences`` of `compare_steps`; ``call`` of `inspect_call` in words.
+    """
+    models = {"eager": deepcopy(model), "compiled": deepcopy(model)}
+    torch._dynamo.reset()
+    compiled = torch.compile(models["compiled"], mode=mode)
+    forwards: dict[str, Callable[[Tensor], Tensor]] = {
+        "eager": models["eager"],
+        "compiled": compiled,
+    }
+
+    def run(name: str) -> float:
+        start = time.perf_counter()
+        for batch in batches:
+            _step(forwards[name], batch, dtype)
+            models[name].zero_grad()
+        return time.perf_counter() - start
+
+    run("eager")
+    graphs = counters["stats"]["unique_graphs"]
+    with _without_caches():
+        first_s = run("compiled")
+    run("compiled")
+    graphs = counters["stats"]["unique_graphs"] - graphs
+    times: dict[str, list[float]] = {name: [] for name in forwards}
+    for number in range(rounds):
+        for name in list(forwards)[:: 1 if number % 2 == 0 else -1]:
+            times[name].append(round(1000 * run(name) / len(batches), 3))
+    warm_s = statistics.median(times["compiled"]) / 1000 * len(batches)
+    models["compiled"].load_state_dict(models["eager"].state_dict())
+    called = inspect_call(lambda: compiled(batches[0][0]))
+    return {
+        "compile_s": round(first_s - warm_s, 2),
+        "eager_ms": times["eager"],
+        "compiled_ms": times["compiled"],
+        "graphs": graphs,
+        "differences": compare_steps(models["eager"], compiled, batches[0], dtype),
+        "call": called.describe(),
+    }
+
+
+def read_kernel(function: Callable[..., Tensor], *inputs: Tensor) -> str:
+    """The C++ of the first kernel that `torch.compile` writes for ``function(*inputs)``.
+
+    Several operations of the function in one loop of the kernel are *fused*. Needs a compiler.
+    """
+    from torch._inductor.utils import run_and_get_code
+
+    with _without_caches(), torch.no_grad():
+        _, sources = run_and_get_code(torch.compile(function), *inputs)
+    _, _, kernel = sources[0].partition("async_compile.cpp")
+    _, _, kernel = kernel.partition("'''")
+    kernel, _, _ = kernel.partition("'''")
+    return kernel.strip()

@@ -1,0 +1,202 @@
+"""What lesson 19 reads: what each fix of a slow training loop saves, for photographs and texts.
+
+Four parts. *Ladder*: the loops of `ladder.py`, in rounds. Each round runs all loops, in a random
+order of its own, for a block of steps on the same batches; one untimed step comes before. So a
+ratio of two loops is taken within a round, and its interval over the rounds. Which fixes there
+are, and what counts as equal, is declared in `ladder.py`, before anything was measured.
+*Overhead*: Lightning's flags, in microseconds per step. *Compiling*: seconds to compile, and
+steps before and after. *Roofline*: this machine, and the layers of both networks.
+
+About eight minutes on two cores, on which nothing else may run. The file is written at the end, so
+an interrupted measurement leaves the old one. One part alone leaves the others as they are:
+
+    .venv/bin/python lesson_code/profiling/study.py --rounds 20 --save
+"""
+
+import gc
+import time
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Annotated, Any
+
+import numpy as np
+import torch
+import typer
+
+from course_tools.study.keep import keep
+from course_utils.models.create import create_model
+from course_utils.results import read_file
+from lesson_code.profiling.compiling import (
+    count_graphs,
+    find_missing_compiler,
+    measure_compiling,
+    read_kernel,
+)
+from lesson_code.profiling.ladder import (
+    BATCH_SIZE,
+    BATCHES,
+    DATASETS,
+    MARGIN,
+    NETWORKS,
+    NUM_VAL,
+    SpeedUps,
+    TrainingLoop,
+    list_comparisons,
+    load_examples,
+    make_network,
+    name_loop,
+)
+from lesson_code.profiling.overhead import Overhead, measure_overhead
+from lesson_code.profiling.roofline import measure_roofline, place_layers
+
+THREADS = 2
+OVERHEAD_STEPS = 400
+FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16}
+DYNAMIC = (None, False, True)
+PARTS = ("ladder", "overhead", "compiling", "roofline")
+
+
+# ---- Ladder.
+
+
+def make_loops(kind: str, log: IO[str]) -> dict[str, TrainingLoop]:
+    """Every loop that a comparison needs, by name. Loops with equal networks share one."""
+    examples = load_examples(kind)
+    networks: dict[frozenset[str], tuple[torch.nn.Module, Any]] = {}
+    loops = {}
+    for comparison in list_comparisons(kind):
+        for fixes in (comparison.without, comparison.with_fix):
+            if "compile" in fixes and find_missing_compiler():
+                continue
+            key = fixes & {"channels last", "no bias", "compile"}
+            if key not in networks:
+                model = make_network(kind, examples.num_classes, fixes)
+                networks[key] = model, torch.compile(model) if "compile" in fixes else None
+            model, compiled = networks[key]
+            loop = TrainingLoop(examples, fixes, log, model=model, compiled=compiled)
+            loops.setdefault(name_loop(fixes), loop)
+    return loops
+
+
+def measure_loops(kind: str, rounds: int, steps: int) -> list[dict[str, Any]]:
+    """A row for each loop: milliseconds of a step, one for each round."""
+    with TemporaryFile("w") as log:
+        loops = make_loops(kind, log)
+        for loop in loops.values():  # warm-up: compile, and meet all shapes
+            loop.run(BATCHES)
+        found: dict[str, list[float]] = {name: [] for name in loops}
+        for number in range(rounds):
+            gc.collect()
+            gc.disable()
+            for name in np.random.default_rng(number).permutation(list(loops)).tolist():
+                loops[name].run(1)  # untimed: the caches are another loop's
+                start = time.perf_counter()
+                loops[name].run(steps)
+                found[name].append(round(1000 * (time.perf_counter() - start) / steps, 4))
+            gc.enable()
+            print(f"{kind}, round {number + 1} of {rounds}", flush=True)
+    return [{"kind": kind, "loop": name, "ms": ms} for name, ms in found.items()]
+
+
+def measure_ladder(rounds: int, steps: int) -> dict[str, Any]:
+    """The rows of both kinds of examples, and what they were measured with."""
+    rows = [row for kind in DATASETS for row in measure_loops(kind, rounds, steps)]
+    about = {"rounds": rounds, "steps": steps, "batch_size": BATCH_SIZE, "num_val": NUM_VAL}
+    return about | {"margin": MARGIN, "networks": NETWORKS, "rows": rows}
+
+
+# ---- Compiling, and the roofline.
+
+
+def make_plain(kind: str) -> tuple[torch.nn.Module, list[tuple[torch.Tensor, torch.Tensor]]]:
+    """The network as the course has it, in train mode, and all batches of the loops."""
+    examples = load_examples(kind)
+    torch.manual_seed(0)
+    model = create_model(NETWORKS[kind], examples.num_classes).train()
+    return model, [examples.stack(index) for index in examples.batches]
+
+
+def fuse(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """Three operations, each of which reads and writes the whole tensor when it runs eagerly."""
+    return torch.relu(x + bias) * 0.5
+
+
+def measure_compiled(rounds: int) -> dict[str, Any]:
+    """For each network and format, the price of compiling; graphs by shapes; one kernel."""
+    if missing := find_missing_compiler():
+        return {"missing": missing, "rows": []}
+    rows = []
+    for kind in DATASETS:
+        model, batches = make_plain(kind)
+        for name, dtype in FORMATS.items():
+            row = {"kind": kind, "format": name, "batches": len(batches)}
+            rows.append(row | measure_compiling(model, batches, rounds, dtype))
+            print(rows[-1], flush=True)
+    model, batches = make_plain("texts")
+    inputs = [tokens for tokens, _ in batches]
+    return {
+        "missing": "",
+        "rounds": rounds,
+        "rows": rows,
+        "lengths": [tokens.shape[1] for tokens in inputs],
+        "graphs": {str(dynamic): count_graphs(model, inputs, dynamic) for dynamic in DYNAMIC},
+        "kernel": read_kernel(fuse, torch.randn(64, 256), torch.randn(256)),
+    }
+
+
+def measure_placed() -> dict[str, Any]:
+    """Both limits of this machine by format, and the layers of both networks in fp32."""
+    limits = {name: measure_roofline(dtype)._asdict() for name, dtype in FORMATS.items()}
+    layers = {}
+    for kind in DATASETS:
+        model, batches = make_plain(kind)
+        inputs = batches[0][0]
+        layers[kind] = [layer._asdict() for layer in place_layers(model, inputs)]
+    return {"limits": limits, "layers": layers}
+
+
+def measure_part(part: str, rounds: int, steps: int) -> dict[str, Any]:
+    """One of `PARTS`."""
+    start = time.perf_counter()
+    if part == "ladder":
+        found = measure_ladder(rounds, steps)
+    elif part == "overhead":
+        rows = measure_overhead(rounds, OVERHEAD_STEPS)
+        found = {"rounds": rounds, "steps": OVERHEAD_STEPS, "rows": rows}
+    elif part == "compiling":
+        found = measure_compiled(rounds)
+    else:
+        found = measure_placed()
+    print(f"{part}: {time.perf_counter() - start:.0f} s", flush=True)
+    return found
+
+
+def main(
+    rounds: Annotated[int, typer.Option(min=2, help="each of them has all loops")] = 20,
+    steps: Annotated[int, typer.Option(min=1, help="of a block; validation is every 10")] = BATCHES,
+    part: Annotated[list[str] | None, typer.Option(help="only these; stored others stay")] = None,
+    save: Annotated[bool, typer.Option(help="write the JSON file beside this one")] = False,
+) -> None:
+    """Measure all parts; print, and keep, what was found."""
+    torch.set_num_threads(THREADS)
+    path = Path(__file__).with_suffix(".json")
+    found: dict[str, Any] = {}
+    if part and path.is_file():
+        found = {name: value for name, value in read_file(path).items() if name in PARTS}
+    for name in part or PARTS:
+        found[name] = measure_part(name, rounds, steps)
+    if "ladder" in found:
+        for kind in DATASETS:
+            print(SpeedUps(found).table(kind).to_string())
+    if "overhead" in found:
+        print(Overhead(found).table().to_string())
+    if save:
+        keep(
+            path,
+            f"lesson_code/profiling/study.py --rounds {rounds} --save",
+            **{name: found[name] for name in PARTS if name in found},
+        )
+
+
+if __name__ == "__main__":
+    typer.run(main)
