@@ -9,13 +9,14 @@ import statistics
 import sysconfig
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch._dynamo
 import torch.nn.functional as F
@@ -23,9 +24,12 @@ from torch import Tensor, nn
 from torch._dynamo.utils import counters
 from torch.profiler import ProfilerActivity, profile
 
+from course_utils.measure.paired import paired_difference
+
 __all__ = [
     "Break",
     "CompiledCall",
+    "Price",
     "break_even_steps",
     "compare_steps",
     "count_graphs",
@@ -34,6 +38,7 @@ __all__ = [
     "inspect_call",
     "measure_compiling",
     "read_kernel",
+    "warm_up_compiler",
 ]
 
 REGION = "Torch-Compiled Region"  # what the profiler calls a call of compiled code
@@ -201,14 +206,16 @@ def _step(forward: Callable[[Tensor], Tensor], batch: Batch, dtype: torch.dtype)
 
 def compare_steps(
     eager: nn.Module,
-    compiled: nn.Module,
+    compiled: Any,
     batch: Batch,
     dtype: torch.dtype = torch.float32,
 ) -> dict[str, float]:
     """Largest difference of logits and of gradients, as a share of the largest value.
 
     Args:
-        eager, compiled: with equal weights, in train mode; their gradients are removed.
+        eager: a network in train mode.
+        compiled: what `torch.compile` made of another one with equal weights. The gradients of
+            both are removed.
         batch: inputs and targets.
         dtype: ``torch.bfloat16``: both run under autocast.
     """
@@ -238,6 +245,13 @@ def _without_caches() -> Iterator[None]:
         torch.compiler.config.force_disable_caches = before
 
 
+def warm_up_compiler() -> float:
+    """Compile a tiny network: seconds that the first compilation of a process takes by itself."""
+    start = time.perf_counter()
+    torch.compile(nn.Linear(2, 2))(torch.ones(1, 2)).sum().backward()
+    return time.perf_counter() - start
+
+
 def measure_compiling(
     model: nn.Module,
     batches: Sequence[Batch],
@@ -249,6 +263,9 @@ def measure_compiling(
 
     Seconds of compiling are those of the first steps on all batches, less those of as many warm
     steps; batches of other shapes are compiled again. Then eager and compiled steps take turns.
+
+    The first compilation of a process takes seconds more, see `warm_up_compiler`, which comes
+    first for that reason.
 
     Args:
         model: eager, in train mode; it is copied.
@@ -312,3 +329,42 @@ def read_kernel(function: Callable[..., Tensor], *inputs: Tensor) -> str:
     _, _, kernel = kernel.partition("'''")
     kernel, _, _ = kernel.partition("'''")
     return kernel.strip()
+
+
+class Price(NamedTuple):
+    """What compiling one network in one format costs and saves, of a row that `study.py` stored.
+
+    Args:
+        kind: ``"photographs"`` or ``"texts"``.
+        format: ``"fp32"`` or ``"bf16"``.
+        compile_s: seconds once.
+        eager_ms, compiled_ms: of a step, medians over the rounds.
+        speed_up: eager over compiled, paired by rounds, with its 95 % interval.
+        break_even: steps after which the seconds are had back, of the medians; may be infinite.
+    """
+
+    kind: str
+    format: str
+    compile_s: float
+    eager_ms: float
+    compiled_ms: float
+    speed_up: tuple[float, float, float]
+    break_even: float
+
+    @classmethod
+    def read(cls, row: Mapping[str, Any]) -> "Price":
+        """From a row of ``content["compiling"]["rows"]``."""
+        eager, compiled = np.array(row["eager_ms"]), np.array(row["compiled_ms"])
+        ratio = paired_difference(np.log(compiled), np.log(eager))
+        middle, low, high = np.exp([ratio.mean, ratio.low, ratio.high]).tolist()
+        eager_ms, compiled_ms = float(np.median(eager)), float(np.median(compiled))
+        steps = break_even_steps(row["compile_s"], eager_ms / 1000, compiled_ms / 1000)
+        return cls(
+            row["kind"],
+            row["format"],
+            row["compile_s"],
+            eager_ms,
+            compiled_ms,
+            (middle, low, high),
+            steps,
+        )

@@ -125,7 +125,8 @@ class Examples:
         if self.kind == "texts":
             inputs = pad_texts([self.inputs[i] for i in index])
             return inputs, torch.from_numpy(self.targets[index])
-        return BatchDataset(self.inputs, self.targets, self.mean, self.std).__getitems__(index)
+        images = BatchDataset(self.inputs, self.targets, self.mean, self.std)
+        return images.__getitems__(index.tolist())
 
 
 def stack_one_by_one(examples: Examples, index: np.ndarray) -> tuple[Tensor, Tensor]:
@@ -240,9 +241,9 @@ class TrainingLoop:
             )
         self.model = model or make_network(examples.kind, examples.num_classes, self.fixes)
         self.model.train()
-        if compiled is None and "compile" in self.fixes:
-            compiled = torch.compile(self.model)
-        self.forward = compiled if "compile" in self.fixes else self.model
+        self.forward: Callable[[Tensor], Tensor] = self.model
+        if "compile" in self.fixes:
+            self.forward = torch.compile(self.model) if compiled is None else compiled
         self.optimizer = make_optimizer(self.model, self.fixes, lr)
         self.number = 0  # of the next step
         self.loss_sum: Tensor | float = 0.0
@@ -354,6 +355,15 @@ class SpeedUps:
             (row["kind"], row["loop"]): np.array(row["ms"]) for row in content["ladder"]["rows"]
         }
 
+    def list_comparisons(self, kind: str) -> list[Comparison]:
+        """Those of which both loops are stored: without a compiler, ``compile`` is not."""
+        stored = {name for stored_kind, name in self._ms if stored_kind == kind}
+        return [
+            x
+            for x in list_comparisons(kind)
+            if {name_loop(x.without), name_loop(x.with_fix)} <= stored
+        ]
+
     def read_ms(self, kind: str, fixes: Iterable[str]) -> np.ndarray:
         """Milliseconds of a step ``(R,)``: the mean over the block of each of R rounds."""
         return self._ms[kind, name_loop(fixes)]
@@ -390,7 +400,7 @@ class SpeedUps:
     def table(self, kind: str) -> pd.DataFrame:
         """One row for each fix and loop: milliseconds, ratio, interval and verdict."""
         rows = []
-        for x in list_comparisons(kind):
+        for x in self.list_comparisons(kind):
             middle, low, high = self.speed_up(kind, x.loop, x.fix)
             rows.append(
                 {

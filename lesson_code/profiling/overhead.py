@@ -29,6 +29,7 @@ __all__ = [
     "FLAGS",
     "INTERACTIVE",
     "PLAIN",
+    "UNLOGGED",
     "Overhead",
     "StampedModule",
     "Timing",
@@ -42,6 +43,7 @@ __all__ = [
 PLAIN = "plain loop"
 DEFAULTS = "Trainer, defaults"
 INTERACTIVE = "defaults, interactive"
+UNLOGGED = "no self.log"
 ALL_OFF: dict[str, Any] = {
     "enable_progress_bar": False,
     "enable_model_summary": False,
@@ -58,6 +60,8 @@ FLAGS: dict[str, dict[str, Any]] = {
     "all five off": ALL_OFF,
     "barebones=True": {"barebones": True},
     INTERACTIVE: {},
+    f"defaults, {UNLOGGED}": {},
+    f"all five off, {UNLOGGED}": ALL_OFF,
 }
 WARM_STEPS = 20  # not counted
 
@@ -157,7 +161,7 @@ def quiet(interactive: bool) -> Iterator[None]:
 
 def run_trainer(name: str, steps: int) -> Timing:
     """One epoch of ``steps`` steps by a Trainer with the arguments ``FLAGS[name]``, on the CPU."""
-    module, loader = StampedModule(), make_loader(steps)
+    module, loader = StampedModule(log=UNLOGGED not in name), make_loader(steps)
     with TemporaryDirectory() as folder, quiet(name == INTERACTIVE):
         start = time.perf_counter()
         trainer = L.Trainer(

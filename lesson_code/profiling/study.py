@@ -1,11 +1,12 @@
 """What lesson 19 reads: what each fix of a slow training loop saves, for photographs and texts.
 
-Four parts. *Ladder*: the loops of `ladder.py`, in rounds. Each round runs all loops, in a random
+Five parts. *Ladder*: the loops of `ladder.py`, in rounds. Each round runs all loops, in a random
 order of its own, for a block of steps on the same batches; one untimed step comes before. So a
 ratio of two loops is taken within a round, and its interval over the rounds. Which fixes there
 are, and what counts as equal, is declared in `ladder.py`, before anything was measured.
 *Overhead*: Lightning's flags, in microseconds per step. *Compiling*: seconds to compile, and
-steps before and after. *Roofline*: this machine, and the layers of both networks.
+steps before and after. *Roofline*: this machine, and the layers of both networks. *Page faults*:
+one training with two settings of the C library.
 
 About eight minutes on two cores, on which nothing else may run. The file is written at the end, so
 an interrupted measurement leaves the old one. One part alone leaves the others as they are:
@@ -31,6 +32,7 @@ from lesson_code.profiling.compiling import (
     find_missing_compiler,
     measure_compiling,
     read_kernel,
+    warm_up_compiler,
 )
 from lesson_code.profiling.ladder import (
     BATCH_SIZE,
@@ -47,13 +49,18 @@ from lesson_code.profiling.ladder import (
     name_loop,
 )
 from lesson_code.profiling.overhead import Overhead, measure_overhead
+from lesson_code.profiling.page_faults import (
+    TUNABLES,
+    describe_missing_glibc,
+    measure_page_faults,
+)
 from lesson_code.profiling.roofline import measure_roofline, place_layers
 
 THREADS = 2
-OVERHEAD_STEPS = 400
+OVERHEAD_STEPS = 300
 FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 DYNAMIC = (None, False, True)
-PARTS = ("ladder", "overhead", "compiling", "roofline")
+PARTS = ("ladder", "overhead", "compiling", "roofline", "page_faults")
 
 
 # ---- Ladder.
@@ -125,6 +132,7 @@ def measure_compiled(rounds: int) -> dict[str, Any]:
     """For each network and format, the price of compiling; graphs by shapes; one kernel."""
     if missing := find_missing_compiler():
         return {"missing": missing, "rows": []}
+    start_s = warm_up_compiler()
     rows = []
     for kind in DATASETS:
         model, batches = make_plain(kind)
@@ -136,6 +144,7 @@ def measure_compiled(rounds: int) -> dict[str, Any]:
     inputs = [tokens for tokens, _ in batches]
     return {
         "missing": "",
+        "start_s": round(start_s, 2),
         "rounds": rounds,
         "rows": rows,
         "lengths": [tokens.shape[1] for tokens in inputs],
@@ -146,12 +155,16 @@ def measure_compiled(rounds: int) -> dict[str, Any]:
 
 def measure_placed() -> dict[str, Any]:
     """Both limits of this machine by format, and the layers of both networks in fp32."""
-    limits = {name: measure_roofline(dtype)._asdict() for name, dtype in FORMATS.items()}
+    found = {name: measure_roofline(dtype) for name, dtype in FORMATS.items()}
+    limits = {
+        name: {key: round(x) for key, x in one._asdict().items()} for name, one in found.items()
+    }
     layers = {}
     for kind in DATASETS:
         model, batches = make_plain(kind)
         inputs = batches[0][0]
-        layers[kind] = [layer._asdict() for layer in place_layers(model, inputs)]
+        placed = place_layers(model, inputs)
+        layers[kind] = [x._replace(seconds=round(x.seconds, 8))._asdict() for x in placed]
     return {"limits": limits, "layers": layers}
 
 
@@ -165,8 +178,12 @@ def measure_part(part: str, rounds: int, steps: int) -> dict[str, Any]:
         found = {"rounds": rounds, "steps": OVERHEAD_STEPS, "rows": rows}
     elif part == "compiling":
         found = measure_compiled(rounds)
-    else:
+    elif part == "roofline":
         found = measure_placed()
+    else:
+        missing = describe_missing_glibc()
+        rows = [] if missing else measure_page_faults(rounds, threads=torch.get_num_threads())
+        found = {"missing": missing, "rounds": rounds, "tunables": TUNABLES, "rows": rows}
     print(f"{part}: {time.perf_counter() - start:.0f} s", flush=True)
     return found
 
@@ -174,11 +191,12 @@ def measure_part(part: str, rounds: int, steps: int) -> dict[str, Any]:
 def main(
     rounds: Annotated[int, typer.Option(min=2, help="each of them has all loops")] = 20,
     steps: Annotated[int, typer.Option(min=1, help="of a block; validation is every 10")] = BATCHES,
+    threads: Annotated[int, typer.Option(min=1, help="of PyTorch")] = THREADS,
     part: Annotated[list[str] | None, typer.Option(help="only these; stored others stay")] = None,
     save: Annotated[bool, typer.Option(help="write the JSON file beside this one")] = False,
 ) -> None:
     """Measure all parts; print, and keep, what was found."""
-    torch.set_num_threads(THREADS)
+    torch.set_num_threads(threads)
     path = Path(__file__).with_suffix(".json")
     found: dict[str, Any] = {}
     if part and path.is_file():

@@ -1,6 +1,7 @@
 """The loops, the compiler, Lightning's overhead and the roofline of lesson 19: counts, no times."""
 
 import io
+import os
 import shutil
 from collections import Counter
 
@@ -14,12 +15,15 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from course_utils.models.create import create_model
-from lesson_code.profiling import compiling, overhead, roofline
+from course_utils.results import STUDIES, read_file
+from lesson_code.profiling import compiling, overhead, page_faults, roofline, study
 from lesson_code.profiling.ladder import (
     BATCHES,
     DATASETS,
     FAST,
     FIXES,
+    MARGIN,
+    NUM_VAL,
     VALIDATE_EVERY,
     SpeedUps,
     TrainingLoop,
@@ -239,6 +243,37 @@ def test_a_fix_that_costs_time_hurts():
     assert found.verdict("texts", "slow", "no item") == "equivalent"
 
 
+def test_without_a_compiler_the_other_fixes_are_there():
+    content = fake()
+    rows = content["ladder"]["rows"]
+    content["ladder"]["rows"] = [row for row in rows if "compile" not in row["loop"]]
+    found = SpeedUps(content)
+    assert {x.fix for x in found.list_comparisons("texts")} == set(list_fixes("texts")) - {
+        "compile"
+    }
+    assert "compile" not in found.table("texts").index
+
+
+def test_the_study_runs_all_loops_on_shared_networks(monkeypatch, examples, capsys):
+    monkeypatch.setattr(study, "find_missing_compiler", lambda: "none")
+    monkeypatch.setattr(study, "load_examples", lambda kind: examples)
+    rows = study.measure_loops(examples.kind, rounds=2, steps=1)
+    assert {row["kind"] for row in rows} == {examples.kind}
+    loops = {row["loop"] for row in rows}
+    names = set(list_fixes(examples.kind)) - {"compile"}
+    assert loops == {"none"} | names | {
+        name_loop(x)
+        for c in list_comparisons(examples.kind)
+        if c.loop == "fast" and c.fix != "compile"
+        for x in (c.without, c.with_fix)
+    }
+    assert all(len(row["ms"]) == 2 for row in rows)
+    assert "round 2 of 2" in capsys.readouterr().out
+    loops = study.make_loops(examples.kind, io.StringIO())
+    networks = {id(loop.model) for loop in loops.values()}
+    assert len(networks) == (4 if examples.kind == "photographs" else 1)
+
+
 # ---- Lightning's overhead.
 
 
@@ -263,7 +298,7 @@ def test_a_timing_is_the_mean_after_the_warm_up():
 
 def test_flags_differ_from_the_defaults_by_one():
     alone = [flags for flags in overhead.FLAGS.values() if len(flags) == 1]
-    assert len(alone) == 8
+    assert len(alone) == 8  # five flags, two ways to log, barebones
     assert overhead.FLAGS["all five off"] == {
         name: value for flags in alone[:5] for name, value in flags.items()
     }
@@ -502,3 +537,81 @@ def test_ten_batches_have_different_examples(examples):
     index = np.concatenate(examples.batches)
     assert len(examples.batches) == BATCHES
     assert len(set(index.tolist())) == len(index)
+
+
+# ---- Page faults.
+
+
+@pytest.mark.skipif(
+    bool(page_faults.describe_missing_glibc()), reason=page_faults.describe_missing_glibc()
+)
+def test_a_process_that_keeps_its_memory_has_few_page_faults():
+    rows = page_faults.measure_page_faults(rounds=3, batch_sizes=(256,), steps=1, threads=1)
+    faults = {row["way"]: row["faults"][-1] for row in rows}
+    assert set(faults) == set(page_faults.WAYS)
+    assert faults["as usual"] > 1000
+    assert faults["memory is kept"] < faults["as usual"] / 10
+    assert "GLIBC_TUNABLES" not in os.environ
+
+
+# ---- What is stored.
+
+
+@pytest.fixture(scope="module")
+def stored():
+    return read_file(STUDIES / "profiling/study.json")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_loop_has_all_rounds(stored, kind):
+    ladder, found = stored["ladder"], SpeedUps(stored)
+    assert found.list_comparisons(kind) == list_comparisons(kind)
+    assert (ladder["rounds"], ladder["steps"]) >= (15, VALIDATE_EVERY)
+    assert ladder["steps"] % VALIDATE_EVERY == 0
+    assert (ladder["margin"], ladder["num_val"]) == (MARGIN, NUM_VAL)
+    for x in list_comparisons(kind):
+        for fixes in (x.without, x.with_fix):
+            assert len(found.read_ms(kind, fixes)) == ladder["rounds"]
+    assert found.total(kind)[1] > 1  # else no fix of this machine is worth a lesson
+
+
+def test_stored_flags_are_those_of_today(stored):
+    found = overhead.Overhead(stored)
+    assert found.loops == [overhead.PLAIN, *overhead.FLAGS]
+    assert found.over(overhead.DEFAULTS)[1] > 0
+    lengths = [found.length_for_share(share) for share in (0.01, 0.05)]
+    assert lengths[0] == pytest.approx(5 * lengths[1])
+
+
+def test_stored_graphs_and_layers_are_counted_again(stored):
+    model, batches = study.make_plain("texts")
+    inputs = [tokens for tokens, _ in batches]
+    assert stored["compiling"]["lengths"] == [tokens.shape[1] for tokens in inputs]
+    for dynamic in study.DYNAMIC:
+        counted = compiling.count_graphs(model, inputs, dynamic)
+        assert stored["compiling"]["graphs"][str(dynamic)] == counted
+    for kind in KINDS:
+        model, batches = study.make_plain(kind)
+        today = roofline.place_layers(model, batches[0][0], repeats=1)
+        kept = [roofline.Placed(**row) for row in stored["roofline"]["layers"][kind]]
+        assert [x[:4] for x in kept] == [x[:4] for x in today]
+
+
+def test_stored_prices_are_of_networks_that_train_the_same(stored):
+    prices = [compiling.Price.read(row) for row in stored["compiling"]["rows"]]
+    assert [(x.kind, x.format) for x in prices] == [
+        (kind, name) for kind in KINDS for name in study.FORMATS
+    ]
+    for row, price in zip(stored["compiling"]["rows"], prices, strict=True):
+        assert row["call"].startswith("Compiled code was called")
+        assert max(row["differences"].values()) < (1e-4 if price.format == "fp32" else 0.1)
+        assert (price.break_even < np.inf) == (price.compiled_ms < price.eager_ms)
+    kernel = stored["compiling"]["kernel"]
+    assert kernel.count(".store(") == 1  # three operations, and one pass over memory
+
+
+def test_stored_page_faults_are_those_of_the_setting(stored):
+    rows = {(row["batch_size"], row["way"]): row for row in stored["page_faults"]["rows"]}
+    for batch_size in (64, 1024):
+        usual, kept = (np.median(rows[batch_size, way]["faults"]) for way in page_faults.WAYS)
+        assert kept < usual / 10
