@@ -218,9 +218,7 @@ def check_replace_slow(answer: Callable) -> None:
     require_same_results(changed)
     counts = count_parts(before | changed)
     slow = count_parts(before)
-    left = [
-        name for name, most in MOST_OPERATIONS.items() if counts[name].total > most
-    ]
+    left = [name for name, most in MOST_OPERATIONS.items() if counts[name].total > most]
     saved = sum(slow[name].total - counts[name].total for name in MOST_OPERATIONS)
     total = sum(slow[name].total for name in MOST_OPERATIONS)
     found = len(MOST_OPERATIONS) - len(left)
@@ -240,7 +238,9 @@ def check_replace_slow(answer: Callable) -> None:
         "saved): sort the profile by the time of the parts.",
     )
     waits = counts["count_confusions"].synchronisations
-    require(not waits, f"count_confusions still asks the device (synchronisations per step: {waits}).")
+    require(
+        not waits, f"count_confusions still asks the device (synchronisations per step: {waits})."
+    )
     copied = counts["average"].copied_bytes
     require(not copied, f"average still copies {copied:,} bytes: change the weights in place.")
     print(f"all three found: {saved / total:.0%} of their operations are saved")
@@ -280,7 +280,8 @@ def measure_on(machine: NoisyMachine, answer: Callable) -> list[float]:
         count = machine.calls.count(name)
         require(
             count <= ROUNDS + WARM_UP,
-            f"The {name} step ran {count} times: {ROUNDS} rounds, and at most {WARM_UP} to warm up.",
+            f"The {name} step ran {count} times: call it {ROUNDS} times, and before that at most "
+            f"{WARM_UP} to warm up.",
         )
     return numbers
 

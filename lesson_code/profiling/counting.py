@@ -16,6 +16,7 @@ aten = torch.ops.aten
 # Python needs a number, or a shape, before it can go on. `item`, `float`, `int`, `bool`, `if` and
 # `print` of a tensor all end in the first of them.
 WAITING = (aten._local_scalar_dense, aten.nonzero, aten.masked_select, aten.equal, aten.unique_dim)
+INDEXING = (aten.index, aten.index_put, aten.index_put_)  # by a mask, they look for its places
 COPYING = (aten.clone, aten._to_copy)
 
 
@@ -60,7 +61,8 @@ class CountOperations(TorchDispatchMode):
         packet = operation.overloadpacket
         self.calls[packet.__name__] += 1
         moved = packet is aten._to_copy and result.device != args[0].device
-        if packet in WAITING or (moved and result.device.type == "cpu"):
+        to_python = packet in WAITING or (moved and result.device.type == "cpu")
+        if to_python or (packet in INDEXING and _has_mask(args[1])):
             self.synchronisations += 1
         if packet in COPYING and isinstance(result, Tensor):
             self.copied_bytes += math.prod(result.shape) * result.element_size()
@@ -70,6 +72,10 @@ class CountOperations(TorchDispatchMode):
     def total(self) -> int:
         """All operations."""
         return sum(self.calls.values())
+
+
+def _has_mask(indices: list[Tensor | None]) -> bool:
+    return any(index is not None and index.dtype == torch.bool for index in indices)
 
 
 def count_operations(call: Callable[[], object]) -> CountOperations:

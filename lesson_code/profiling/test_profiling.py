@@ -1,7 +1,7 @@
 """What the notebook of lesson 19 defines, its helpers, and its text against the stored study."""
 
 import copy
-import math
+import itertools
 import re
 import time
 from unittest import mock
@@ -90,10 +90,10 @@ def test_a_queue_runs_one_kernel_at_a_time_and_none_before_it_is_queued(wait):
     assert len(kernels) == len(queued) == 3 * KERNELS
     for kernel, call in zip(kernels, queued, strict=True):
         assert kernel.start >= call.start + call.length
-    for one, other in zip(kernels, kernels[1:], strict=False):
+    for one, other in itertools.pairwise(kernels):
         assert other.start >= one.start + one.length
     python = [span for span in spans if span.what != "device"]
-    for one, other in zip(python, python[1:], strict=False):
+    for one, other in itertools.pairwise(python):
         assert other.start == pytest.approx(one.start + one.length)
 
 
@@ -130,7 +130,10 @@ def test_the_slow_script_computes_what_its_parts_say():
     assert training.confusions.sum() == 32
     assert torch.equal(training.confusions.sum(dim=1), torch.bincount(batch.targets, minlength=10))
     for old, new, current in zip(
-        before.parameters(), training.averaged.parameters(), training.model.parameters(), strict=True
+        before.parameters(),
+        training.averaged.parameters(),
+        training.model.parameters(),
+        strict=True,
     ):
         torch.testing.assert_close(new, 0.99 * old + 0.01 * current)
     expected = (batch.images * batch.factors[:, None, None, None]).clamp(max=1)
@@ -164,8 +167,8 @@ def lesson():
 
 
 def test_a_step_is_warmed_up_and_timed(lesson):
-    clock, calls = iter(range(100)), []
-    with mock.patch.object(time, "perf_counter", lambda: float(next(clock))):
+    calls = []
+    with mock.patch.object(time, "perf_counter", side_effect=map(float, range(8))):
         seconds = lesson["time_step"](lambda: calls.append(1), repeats=4, warm_up=2, device=CPU)
     assert seconds.tolist() == [1.0] * 4
     assert len(calls) == 6
@@ -173,8 +176,8 @@ def test_a_step_is_warmed_up_and_timed(lesson):
 
 def test_self_times_leave_out_what_runs_inside(lesson):
     phases = lesson["PhaseTimer"]()
-    moments = iter([0.0, 1.0, 4.0, 5.0, 6.0, 10.0])
-    with mock.patch.object(time, "perf_counter", lambda: next(moments)), phases("outer"):
+    moments = [0.0, 1.0, 4.0, 5.0, 6.0, 10.0]
+    with mock.patch.object(time, "perf_counter", side_effect=moments), phases("outer"):
         with phases("inner"):
             pass
         with phases("inner"):
