@@ -109,7 +109,7 @@ def count_graphs(
     try:
         with torch.no_grad():
             for batch in batches:
-                compiled(batch)
+                compiled(batch.clone())  # compiled code may have marked this one as variable
                 found.append(counters["stats"]["unique_graphs"] - before)
     finally:
         torch._dynamo.reset()
@@ -194,12 +194,17 @@ def break_even_steps(compile_s: float, eager_s: float, compiled_s: float) -> flo
     return math.ceil(compile_s / saved_s) if saved_s > 0 else math.inf
 
 
-def _step(forward: Callable[[Tensor], Tensor], batch: Batch, dtype: torch.dtype) -> Tensor:
-    """Forward and backward pass; gradients are added to what is there. Returns the logits."""
+def _answer(forward: Callable[[Tensor], Tensor], batch: Batch, dtype: torch.dtype) -> Batch:
+    """Logits ``(B, C)`` and loss; in bf16 under autocast."""
     inputs, targets = batch
     with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
         logits = forward(inputs)
-        loss = F.cross_entropy(logits, targets)
+        return logits, F.cross_entropy(logits, targets)
+
+
+def _step(forward: Callable[[Tensor], Tensor], batch: Batch, dtype: torch.dtype) -> Tensor:
+    """Forward and backward pass; gradients are added to what is there. Returns the logits."""
+    logits, loss = _answer(forward, batch, dtype)
     loss.backward()
     return logits.detach().float()
 
@@ -279,6 +284,7 @@ def measure_compiling(
         ``graphs``; ``differences`` of `compare_steps`; ``call`` of `inspect_call` in words.
     """
     models = {"eager": deepcopy(model), "compiled": deepcopy(model)}
+    batches = [(inputs.clone(), targets) for inputs, targets in batches]  # see `count_graphs`
     torch._dynamo.reset()
     compiled = torch.compile(models["compiled"], mode=mode)
     forwards: dict[str, Callable[[Tensor], Tensor]] = {
@@ -305,7 +311,7 @@ def measure_compiling(
             times[name].append(round(1000 * run(name) / len(batches), 3))
     warm_s = statistics.median(times["compiled"]) / 1000 * len(batches)
     models["compiled"].load_state_dict(models["eager"].state_dict())
-    called = inspect_call(lambda: compiled(batches[0][0]))
+    called = inspect_call(lambda: _answer(compiled, batches[0], dtype))
     return {
         "compile_s": round(first_s - warm_s, 2),
         "eager_ms": times["eager"],

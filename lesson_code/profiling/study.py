@@ -196,6 +196,8 @@ def main(
     save: Annotated[bool, typer.Option(help="write the JSON file beside this one")] = False,
 ) -> None:
     """Measure all parts; print, and keep, what was found."""
+    for kind in DATASETS:  # before the threads are set: loading chooses a number itself
+        load_examples(kind)
     torch.set_num_threads(threads)
     path = Path(__file__).with_suffix(".json")
     found: dict[str, Any] = {}

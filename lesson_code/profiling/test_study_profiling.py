@@ -462,6 +462,9 @@ def test_a_compiled_network_trains_the_same():
     assert found["call"] == "Compiled code was called once."
     assert found["graphs"] == 2  # the second one takes any number of rows
     assert len(found["eager_ms"]) == len(found["compiled_ms"]) == 2
+    again = compiling.measure_compiling(make_tiny(), batches, rounds=2, dtype=torch.bfloat16)
+    assert (again["graphs"], again["call"]) == (2, found["call"])
+    assert 0 < max(again["differences"].values()) < 0.1
 
 
 @NEEDS_COMPILER
