@@ -51,7 +51,8 @@ def check_lightning_card(card):
     for part in ("training_step", "backward", "optimizer_step", "train_dataloader_next"):
         assert any(name.endswith(part) for name in found), part
     profiler = card["StepProfiler"]()
-    profiler.recorded_durations = {"a": [9.0, 9.0, 9.0, 1.0, 3.0, 2.0], "b": [5.0] * 4, "c": [1.0]}
+    durations = {"a": [9.0, 9.0, 9.0, 1.0, 3.0, 2.0], "b": [5.0] * 4, "c": [1.0]}
+    profiler.recorded_durations.update(durations)
     assert profiler.list_medians() == {"b": 5000.0, "a": 2000.0}
     assert profiler.list_medians(warm_up=0)["a"] == 6000.0
     with mock.patch.dict(card, {"wait": mock.Mock()}):

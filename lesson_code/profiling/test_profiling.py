@@ -169,7 +169,7 @@ def lesson():
 def test_a_step_is_warmed_up_and_timed(lesson):
     calls = []
     with mock.patch.object(time, "perf_counter", side_effect=map(float, range(8))):
-        seconds = lesson["time_step"](lambda: calls.append(1), repeats=4, warm_up=2)
+        seconds = lesson["clock_step"](lambda: calls.append(1), repeats=4, warm_up=2)
     assert seconds.tolist() == [1.0] * 4
     assert len(calls) == 6
 
