@@ -26,6 +26,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from course_utils.measure.paired import paired_difference
 
 __all__ = [
+    "DEFAULTS",
     "FLAGS",
     "INTERACTIVE",
     "PLAIN",

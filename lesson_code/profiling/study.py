@@ -8,8 +8,8 @@ are, and what counts as equal, is declared in `ladder.py`, before anything was m
 steps before and after. *Roofline*: this machine, and the layers of both networks. *Page faults*:
 one training with two settings of the C library.
 
-About eight minutes on two cores, on which nothing else may run. The file is written at the end, so
-an interrupted measurement leaves the old one. One part alone leaves the others as they are:
+About eight minutes on two cores, on which nothing else may run. The file is written after each
+part, and a part alone (``--part overhead``) leaves the others as they are:
 
     .venv/bin/python lesson_code/profiling/study.py --rounds 20 --save
 """
@@ -60,7 +60,7 @@ THREADS = 2
 OVERHEAD_STEPS = 300
 FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 DYNAMIC = (None, False, True)
-PARTS = ("ladder", "overhead", "compiling", "roofline", "page_faults")
+PARTS = ("ladder", "overhead", "roofline", "page_faults", "compiling")
 
 
 # ---- Ladder.
@@ -205,17 +205,17 @@ def main(
         found = {name: value for name, value in read_file(path).items() if name in PARTS}
     for name in part or PARTS:
         found[name] = measure_part(name, rounds, steps)
+        if save:  # so that an interrupted measurement leaves the parts that it has
+            keep(
+                path,
+                f"lesson_code/profiling/study.py --rounds {rounds} --save",
+                **{name: found[name] for name in PARTS if name in found},
+            )
     if "ladder" in found:
         for kind in DATASETS:
             print(SpeedUps(found).table(kind).to_string())
     if "overhead" in found:
         print(Overhead(found).table().to_string())
-    if save:
-        keep(
-            path,
-            f"lesson_code/profiling/study.py --rounds {rounds} --save",
-            **{name: found[name] for name in PARTS if name in found},
-        )
 
 
 if __name__ == "__main__":
