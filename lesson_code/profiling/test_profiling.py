@@ -14,9 +14,12 @@ from torch import nn
 
 from course_tools.study.lesson_code import read_definitions
 from course_utils.results import STUDIES, read_file
+from lesson_code.profiling.compiling import break_even_steps
 from lesson_code.profiling.counting import CountOperations, count_operations
+from lesson_code.profiling.ladder import DATASETS, FAST, FIXES, SpeedUps, list_fixes
 from lesson_code.profiling.lit_timed import LitTimed, MeasuredThroughput
 from lesson_code.profiling.noisy_machine import FIRST_CALLS, NoisyMachine
+from lesson_code.profiling.overhead import DEFAULTS, Overhead
 from lesson_code.profiling.queueing import (
     DATA_US,
     KERNEL_US,
@@ -226,15 +229,133 @@ def test_a_measured_peak_reaches_the_monitor():
     assert throughput.available_flops == 123.0
 
 
-# ---- The text against the study.
+# ---- The text against the study: its numbers are written here, and must stand in the text.
 
 
 @pytest.fixture(scope="module")
 def study():
-    path = STUDIES / "profiling/study.json"
-    if not path.is_file():
-        pytest.skip("the study is not measured yet")
-    return read_file(path)
+    return read_file(STUDIES / "profiling/study.json")
+
+
+def percent(speed_up):
+    """Of the time of a step that is saved."""
+    return 100 * (1 - 1 / speed_up)
+
+
+def join_names(names):
+    *before, last = [f"*{name}*" for name in names]
+    return f"{', '.join(before)} and {last}" if before else last
+
+
+def say_first(study):
+    fixes = SpeedUps(study)
+    total = {kind: percent(fixes.total(kind)[0]) for kind in DATASETS}
+    yield (
+        f"All fixes together save {total['photographs']:.0f} % of the time of a step for "
+        f"photographs and {total['texts']:.0f} % for texts."
+    )
+    for kind in DATASETS:
+        saved = {fix: percent(fixes.speed_up(kind, "slow", fix)[0]) for fix in list_fixes(kind)}
+        best, second = sorted(saved, key=saved.get, reverse=True)[:2]
+        yield (
+            f"In the slow loop for {kind}, *{best}* saves most, {saved[best]:.0f} % alone, before "
+            f"*{second}* with {saved[second]:.0f} %."
+        )
+    places = [(kind, loop) for kind in DATASETS for loop in ("slow", "fast")]
+    verdicts = {
+        fix: [fixes.verdict(*place, fix) for place in places if fix in list_fixes(place[0])]
+        for fix in FIXES
+    }
+    equal = [fix for fix, found in verdicts.items() if set(found) == {"equivalent"}]
+    yield f"In every loop {join_names(equal)} " + (
+        "are equivalent to what they replace." if len(equal) > 1 else "is equivalent."
+    )
+    hurting = [fix for fix, found in verdicts.items() if "hurts" in found]
+    if hurting:
+        yield f"There are loops in which {join_names(hurting)} " + (
+            "cost time." if len(hurting) > 1 else "costs time."
+        )
+
+
+def read_compiled(study, kind, form):
+    (row,) = (
+        row for row in study["compiling"]["rows"] if (row["kind"], row["format"]) == (kind, form)
+    )
+    eager, compiled = (np.array(row[name]) for name in ("eager_ms", "compiled_ms"))
+    saved = 100 * (1 - np.exp(np.log(compiled / eager).mean()))
+    steps = break_even_steps(row["compile_s"], np.median(eager) / 1000, np.median(compiled) / 1000)
+    return saved, row["compile_s"], steps
+
+
+def say_compiled(study):
+    for kind in DATASETS:
+        for form in ("fp32", "bf16"):
+            saved, seconds, steps = read_compiled(study, kind, form)
+            change = f"saves {saved:.0f} %" if saved > 0 else f"costs {-saved:.0f} %"
+            back = "never had back" if steps == np.inf else f"had back after {steps:,} steps"
+            yield (
+                f"For {kind} in {form} compiling {change} of a step, and its {seconds:.0f} s are "
+                f"{back}."
+            )
+
+
+def say_overhead(study):
+    overhead = Overhead(study)
+    added, bare = overhead.over(DEFAULTS)[0], overhead.over("barebones=True")[0]
+    yield f"The Trainer's defaults add {added:.0f} µs to a step, `barebones=True` {bare:.0f} µs."
+    single = [name for name in overhead.loops if "=False" in name or name.endswith("n_steps=0")]
+    saved = {name: overhead.over(DEFAULTS, name)[0] for name in single}
+    best = max(saved, key=saved.get)
+    yield f"Of the single flags `{best}` saves most, {saved[best]:.0f} µs."
+
+
+def say_verdict(study):
+    fixes, overhead = SpeedUps(study), Overhead(study)
+    fast = np.median(fixes.read_ms("photographs", FAST))
+    added = overhead.over(DEFAULTS)[0]
+    yield (
+        f"Lightning's Trainer adds {added:.0f} µs to a step, which is {added / fast / 10:.1f} % of "
+        "a step of the fast loop for photographs."
+    )
+
+
+def say_bias(study):
+    fixes = SpeedUps(study)
+    saved = [
+        percent(fixes.speed_up("photographs", loop, "no bias")[0]) for loop in ("slow", "fast")
+    ]
+    yield (
+        f"In the study *no bias* saves {saved[0]:.1f} % of the slow loop and {saved[1]:.1f} % of "
+        "the fast one."
+    )
+
+
+def say_pages(study):
+    rows = {(row["batch_size"], row["way"]): row for row in study["page_faults"]["rows"]}
+    for size in (64, 1024):
+        usual, kept = rows[size, "as usual"], rows[size, "memory is kept"]
+        faults = np.median(usual["faults"])
+        saved = 100 * (1 - np.exp(np.log(np.divide(kept["ms"], usual["ms"])).mean()))
+        yield (
+            f"On {size:,} images a step has {faults:,.0f} page faults, for {faults * 4096 / 1e6:,.0f}"
+            f" MB, and without them it takes {saved:.0f} % less time."
+        )
+
+
+SAID = {
+    "first-read-md": say_first,
+    "compile-read": say_compiled,
+    "overhead-read": say_overhead,
+    "verdict-md": say_verdict,
+    "bias-read": say_bias,
+    "pages-read": say_pages,
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_the_numbers_of_the_text_are_those_of_the_study(name, study, cells):
+    missing = [sentence for sentence in SAID[name](study) if sentence not in cells[name]]
+    assert not missing
 
 
 def test_no_text_is_left_to_be_written(cells):
