@@ -336,9 +336,10 @@ def say_pages(study):
         usual, kept = rows[size, "as usual"], rows[size, "memory is kept"]
         faults = np.median(usual["faults"])
         saved = 100 * (1 - np.exp(np.log(np.divide(kept["ms"], usual["ms"])).mean()))
+        megabytes = faults * 4096 / 1e6
         yield (
-            f"On {size:,} images a step has {faults:,.0f} page faults, for {faults * 4096 / 1e6:,.0f}"
-            f" MB, and without them it takes {saved:.0f} % less time."
+            f"On {size:,} images a step has {faults:,.0f} page faults, for {megabytes:,.0f} MB, "
+            f"and without them it takes {saved:.0f} % less time."
         )
 
 
