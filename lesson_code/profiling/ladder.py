@@ -45,9 +45,9 @@ __all__ = [
 DATASETS = {"photographs": "photos", "texts": "glosses"}
 NETWORKS = {"photographs": "convnet_small", "texts": "text_small"}
 BATCH_SIZE = 64
-BATCHES = 10  # a block of steps goes through all of them once
-VALIDATE_EVERY, NUM_VAL = 10, 500  # in the slow loop; as often as 1,000 examples each 20 steps
-LOG_EVERY = 10  # steps, in a loop that does not log each of them
+BATCHES = 10
+VALIDATE_EVERY, NUM_VAL = 5, 250  # in the slow loop; as often as 1,000 examples each 20 steps
+LOG_EVERY = 5  # steps, in a loop that does not log each of them
 MARGIN = 0.02  # of a ratio of times: smaller differences do not matter
 LOOPS = ("slow", "fast")
 
@@ -143,7 +143,7 @@ def stack_one_by_one(examples: Examples, index: np.ndarray) -> tuple[Tensor, Ten
 
 @cache
 def load_examples(kind: str) -> Examples:
-    """Ten batches of 64 photographs or definitions, and 500 others for validation.
+    """Ten batches of 64 photographs or definitions, and 250 others for validation.
 
     A batch has the texts that the course's loader puts together, which are of similar length.
     """

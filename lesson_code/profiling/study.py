@@ -41,6 +41,7 @@ from lesson_code.profiling.ladder import (
     MARGIN,
     NETWORKS,
     NUM_VAL,
+    VALIDATE_EVERY,
     SpeedUps,
     TrainingLoop,
     list_comparisons,
@@ -60,7 +61,8 @@ THREADS = 2
 OVERHEAD_STEPS = 300
 FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 DYNAMIC = (None, False, True)
-PARTS = ("ladder", "overhead", "roofline", "page_faults", "compiling")
+KEPT = ("ladder", "overhead", "roofline", "page_faults", "compiling")  # names in the file
+PARTS = (*DATASETS, *KEPT[1:])  # the ladder has one for each kind of examples
 
 
 # ---- Ladder.
@@ -105,9 +107,9 @@ def measure_loops(kind: str, rounds: int, steps: int) -> list[dict[str, Any]]:
     return [{"kind": kind, "loop": name, "ms": ms} for name, ms in found.items()]
 
 
-def measure_ladder(rounds: int, steps: int) -> dict[str, Any]:
-    """The rows of both kinds of examples, and what they were measured with."""
-    rows = [row for kind in DATASETS for row in measure_loops(kind, rounds, steps)]
+def measure_ladder(kind: str, rounds: int, steps: int, known: list[dict]) -> dict[str, Any]:
+    """The rows of one kind of examples, with those of the other; and how they were measured."""
+    rows = [row for row in known if row["kind"] != kind] + measure_loops(kind, rounds, steps)
     about = {"rounds": rounds, "steps": steps, "batch_size": BATCH_SIZE, "num_val": NUM_VAL}
     return about | {"margin": MARGIN, "networks": NETWORKS, "rows": rows}
 
@@ -168,12 +170,9 @@ def measure_placed() -> dict[str, Any]:
     return {"limits": limits, "layers": layers}
 
 
-def measure_part(part: str, rounds: int, steps: int) -> dict[str, Any]:
-    """One of `PARTS`."""
-    start = time.perf_counter()
-    if part == "ladder":
-        found = measure_ladder(rounds, steps)
-    elif part == "overhead":
+def measure_part(part: str, rounds: int) -> dict[str, Any]:
+    """One of `PARTS` that is not a ladder."""
+    if part == "overhead":
         rows = measure_overhead(rounds, OVERHEAD_STEPS)
         found = {"rounds": rounds, "steps": OVERHEAD_STEPS, "rows": rows}
     elif part == "compiling":
@@ -184,13 +183,12 @@ def measure_part(part: str, rounds: int, steps: int) -> dict[str, Any]:
         missing = describe_missing_glibc()
         rows = [] if missing else measure_page_faults(rounds, threads=torch.get_num_threads())
         found = {"missing": missing, "rounds": rounds, "tunables": TUNABLES, "rows": rows}
-    print(f"{part}: {time.perf_counter() - start:.0f} s", flush=True)
     return found
 
 
 def main(
     rounds: Annotated[int, typer.Option(min=2, help="each of them has all loops")] = 20,
-    steps: Annotated[int, typer.Option(min=1, help="of a block; validation is every 10")] = BATCHES,
+    steps: Annotated[int, typer.Option(min=1, help="of a block")] = VALIDATE_EVERY,
     threads: Annotated[int, typer.Option(min=1, help="of PyTorch")] = THREADS,
     part: Annotated[list[str] | None, typer.Option(help="only these; stored others stay")] = None,
     save: Annotated[bool, typer.Option(help="write the JSON file beside this one")] = False,
@@ -202,17 +200,23 @@ def main(
     path = Path(__file__).with_suffix(".json")
     found: dict[str, Any] = {}
     if part and path.is_file():
-        found = {name: value for name, value in read_file(path).items() if name in PARTS}
+        found = {name: value for name, value in read_file(path).items() if name in KEPT}
     for name in part or PARTS:
-        found[name] = measure_part(name, rounds, steps)
+        start = time.perf_counter()
+        if name in DATASETS:
+            known = found.get("ladder", {}).get("rows", [])
+            found["ladder"] = measure_ladder(name, rounds, steps, known)
+        else:
+            found[name] = measure_part(name, rounds)
+        print(f"{name}: {time.perf_counter() - start:.0f} s", flush=True)
         if save:  # so that an interrupted measurement leaves the parts that it has
             keep(
                 path,
                 f"lesson_code/profiling/study.py --rounds {rounds} --save",
-                **{name: found[name] for name in PARTS if name in found},
+                **{name: found[name] for name in KEPT if name in found},
             )
     if "ladder" in found:
-        for kind in DATASETS:
+        for kind in {row["kind"] for row in found["ladder"]["rows"]}:
             print(SpeedUps(found).table(kind).to_string())
     if "overhead" in found:
         print(Overhead(found).table().to_string())
