@@ -420,5 +420,5 @@ class SpeedUps:
         about, ladder = self.content["hardware"], self.content["ladder"]
         return (
             f"{ladder['rounds']} rounds of {ladder['steps']} steps for each loop; {about['cpu']}, "
-            f"{self.content['threads']} threads; {self.content['made']}"
+            f"{self.content['threads']} thread; {self.content['made']}"
         )

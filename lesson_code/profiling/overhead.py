@@ -1,6 +1,7 @@
 """What Lightning's Trainer costs in each step beside a plain loop, flag by flag, in microseconds.
 
-The network has one weight, so a step is nearly all overhead. `measure_overhead` has the loops in
+The network has one weight, so a step is nearly all overhead. Processor time is counted, in which
+other programs hardly count. `measure_overhead` has the loops in
 turn, round by round; `Overhead` reads what `study.py` stored of it.
 """
 
@@ -88,7 +89,7 @@ class StampedModule(L.LightningModule):
         self.stamps: list[float] = []  # seconds
 
     def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
-        self.stamps.append(time.perf_counter())
+        self.stamps.append(time.process_time())
         loss = self.net(batch[0]).mean()
         if self.log_loss:
             self.log("train_loss", loss)
@@ -122,14 +123,14 @@ def read_timing(stamps: list[float], total_s: float) -> Timing:
 def run_plain_loop(steps: int) -> Timing:
     """The same training as `run_trainer`, in the loop that a textbook would write."""
     module = StampedModule(log=False)
-    start = time.perf_counter()
+    start = time.process_time()
     optimizer = module.configure_optimizers()
     for number, batch in enumerate(make_loader(steps)):
         loss = module.training_step(batch, number)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    return read_timing(module.stamps, time.perf_counter() - start)
+    return read_timing(module.stamps, time.process_time() - start)
 
 
 @contextlib.contextmanager
@@ -164,7 +165,7 @@ def run_trainer(name: str, steps: int) -> Timing:
     """One epoch of ``steps`` steps by a Trainer with the arguments ``FLAGS[name]``, on the CPU."""
     module, loader = StampedModule(log=UNLOGGED not in name), make_loader(steps)
     with TemporaryDirectory() as folder, quiet(name == INTERACTIVE):
-        start = time.perf_counter()
+        start = time.process_time()
         trainer = L.Trainer(
             accelerator="cpu",
             devices=1,
@@ -173,7 +174,7 @@ def run_trainer(name: str, steps: int) -> Timing:
             **FLAGS[name],
         )
         trainer.fit(module, loader)
-        total_s = time.perf_counter() - start
+        total_s = time.process_time() - start
     return read_timing(module.stamps, total_s)
 
 

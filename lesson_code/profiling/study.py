@@ -8,13 +8,20 @@ are, and what counts as equal, is declared in `ladder.py`, before anything was m
 steps before and after. *Roofline*: this machine, and the layers of both networks. *Page faults*:
 one training with two settings of the C library.
 
-About eight minutes on two cores, on which nothing else may run. The file is written after each
-part, and a part alone (``--part overhead``) leaves the others as they are:
+What is counted is processor time of one thread, in which other programs hardly count. The process
+keeps its memory, see `page_faults.py`. A trial with two threads and the clock on the wall had
+intervals of ±25 %, because the pages that the system provides took up to half of a step, and at
+other times little. Compiling is timed by the clock.
+
+About ten minutes on an idle machine. The file is written after each part, and a part alone
+(``--part overhead``) leaves the others as they are. Linux with glibc only:
 
     .venv/bin/python lesson_code/profiling/study.py --rounds 20 --save
 """
 
 import gc
+import os
+import sys
 import time
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -57,7 +64,7 @@ from lesson_code.profiling.page_faults import (
 )
 from lesson_code.profiling.roofline import measure_roofline, place_layers
 
-THREADS = 2
+THREADS = 1
 OVERHEAD_STEPS = 300
 FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 DYNAMIC = (None, False, True)
@@ -99,9 +106,9 @@ def measure_loops(kind: str, rounds: int, steps: int) -> list[dict[str, Any]]:
             gc.disable()
             for name in np.random.default_rng(number).permutation(list(loops)).tolist():
                 loops[name].run(1)  # untimed: the caches are another loop's
-                start = time.perf_counter()
+                start = time.process_time()
                 loops[name].run(steps)
-                found[name].append(round(1000 * (time.perf_counter() - start) / steps, 4))
+                found[name].append(round(1000 * (time.process_time() - start) / steps, 4))
             gc.enable()
             print(f"{kind}, round {number + 1} of {rounds}", flush=True)
     return [{"kind": kind, "loop": name, "ms": ms} for name, ms in found.items()]
@@ -194,6 +201,9 @@ def main(
     save: Annotated[bool, typer.Option(help="write the JSON file beside this one")] = False,
 ) -> None:
     """Measure all parts; print, and keep, what was found."""
+    if "GLIBC_TUNABLES" not in os.environ:  # it is read when a process starts
+        os.environ["GLIBC_TUNABLES"] = TUNABLES
+        os.execv(sys.executable, [sys.executable, *sys.argv])
     for kind in DATASETS:  # before the threads are set: loading chooses a number itself
         load_examples(kind)
     torch.set_num_threads(threads)
