@@ -25,10 +25,10 @@ OURS = {"ZeRO 1": "Zero1", "ZeRO 2": "Zero2", "ZeRO 3": "Zero3"}  # files that t
 Batch = tuple[Tensor, Tensor]
 
 
-def make_model(depth: int = 8, seed: int = 0) -> TextSmall:
+def make_model(depth: int = 8, dtype: torch.dtype = torch.float32, seed: int = 0) -> TextSmall:
     """The lesson's transformer: tokens (N, T) to logits (N, 10)."""
     torch.manual_seed(seed)
-    return TextSmall(CLASSES, vocabulary=1024, depth=depth, longest=LONGEST)
+    return TextSmall(CLASSES, vocabulary=1024, depth=depth, longest=LONGEST).to(dtype)
 
 
 def make_batch(texts: int = 8, length: int = LONGEST, seed: int = 0) -> Batch:
@@ -67,7 +67,7 @@ class Unit:
         sizes = [parameter.numel() for parameter in self.parameters]
         ranks = dist.get_world_size()
         self.length = -(-sum(sizes) // ranks) * ranks
-        self.weights = torch.zeros(self.length)  # (P,)
+        self.weights = self.parameters[0].new_zeros(self.length)  # (P,)
         self.gradients: Tensor | None = None  # (P,), where there are any
         ends = torch.tensor(sizes).cumsum(0).tolist()
         self.places = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
@@ -86,9 +86,12 @@ class Unit:
         """This rank's part of a vector ``(P,)``: a view ``(P / n,)``."""
         return vector.chunk(dist.get_world_size())[dist.get_rank()]
 
+    def _make_vector(self) -> Tensor:
+        return torch.zeros(self.length, dtype=self.weights.dtype)
+
     def keep_gradients(self) -> None:
         """Let every gradient be a view of ``gradients`` ``(P,)`` from now on."""
-        self.gradients = torch.zeros(self.length)
+        self.gradients = self._make_vector()
         for parameter, place in zip(self.parameters, self.places, strict=True):
             parameter.grad = self.gradients[place].view_as(parameter)
 
@@ -102,7 +105,7 @@ class Unit:
         def collect(number: int, parameter: nn.Parameter) -> None:
             assert parameter.grad is not None
             if self.gradients is None:
-                self.gradients = torch.zeros(self.length)
+                self.gradients = self._make_vector()
                 self.moment.add(self.nbytes)
             self.gradients[self.places[number]] = parameter.grad.flatten()
             parameter.grad = None
@@ -259,7 +262,7 @@ def take_shard(batch: Batch, rank: int, ranks: int) -> Batch:
 
 def observe(way: Way, batch: Batch, steps: int = STEPS) -> dict[str, Any]:
     """Take some steps; what this rank holds after them, and what it sends in the last one."""
-    for step in range(steps):
+    for _step in range(steps):
         sent = CountSent()
         with sent:
             compute_loss(way.model, batch).backward()
@@ -269,7 +272,6 @@ def observe(way: Way, batch: Batch, steps: int = STEPS) -> dict[str, Any]:
         "for a moment": way.units[0].moment.most if way.units else 0,
         "sent": sent.total,
         "calls": dict(sent.calls),
-        "weights": way.read_weights(),
     }
 
 
@@ -281,27 +283,46 @@ def count_activations(batch: Batch, depth: int = 8) -> int:
     return saved.total
 
 
-def make_ways(library: Iterable[str], depth: int) -> Iterator[tuple[str, Way]]:
+def make_ways(
+    library: Iterable[str], depth: int, dtype: torch.dtype = torch.float32
+) -> Iterator[tuple[str, Way]]:
     """DDP, ours, and the functions of ``library.py`` by name; each with a network of its own."""
-    yield "DDP", make_plain(make_model(depth))
+    yield "DDP", make_plain(make_model(depth, dtype))
     for name, ours in OURS.items():
-        yield name, make_ours(ours, make_model(depth))
+        yield name, make_ours(ours, make_model(depth, dtype))
     for name in library:
-        yield name, make_library(name, make_model(depth))
+        yield name, make_library(name, make_model(depth, dtype))
+
+
+def find_gaps(batch: Batch, library: Iterable[str]) -> dict[str, float]:
+    """Largest difference of each way's weights from DDP's after some steps.
+
+    In double precision: AdamW divides a gradient that is zero but for rounding, such as that of a
+    key's bias, by its own size, so that rounding errors would grow to the length of a step.
+    """
+    weights = {}
+    for name, way in make_ways(library, depth=2, dtype=torch.float64):
+        observe(way, batch)
+        weights[name] = way.read_weights()
+    return {name: (w - weights["DDP"]).abs().max().item() for name, w in weights.items()}
 
 
 def measure(
     rank: int, size: int, texts: int = 8, depth: int = 8, library: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """What each rank found of each way, with the largest difference of its weights from DDP's."""
+    """What each rank found of each way, and its ``gap``: the difference of its weights from DDP's.
+
+    Args:
+        texts: in the batch of all ranks together.
+        library: names of functions in the notebook's file ``library.py``.
+    """
     batch = take_shard(make_batch(texts), rank, size)
-    found: dict[str, Any] = {}
-    for name, way in make_ways(library, depth):
-        found[name] = observe(way, batch)
-    expected = found["DDP"]["weights"]
+    found = {name: observe(way, batch) for name, way in make_ways(library, depth)}
     for entry in found.values():
-        entry["gap"] = (entry.pop("weights") - expected).abs().max().item()
         entry["activations"] = count_activations(batch, depth)
     everywhere: list[Any] = [None] * size
     dist.all_gather_object(everywhere, found)
-    return {"ways": {name: [ranks[name] for ranks in everywhere] for name in found}}
+    return {
+        "ways": {name: [ranks[name] for ranks in everywhere] for name in found},
+        "gaps": find_gaps(batch, library),
+    }
