@@ -73,13 +73,17 @@ class _Meeting:
         if name == "reduce_scatter_tensor":
             total = torch.stack([whole for _, whole in self.tensors]).sum(dim=0)
             fits = len(total) == sum(len(part) for part, _ in self.tensors)
-            require(fits, f"{said.capitalize()}: the parts of all ranks together are not the whole.")
+            require(
+                fits, f"{said.capitalize()}: the parts of all ranks together are not the whole."
+            )
             for (part, _), own in zip(self.tensors, total.chunk(len(self.tensors)), strict=True):
                 part.copy_(own)
         elif name == "all_gather_into_tensor":
             joined = torch.cat([part for _, part in self.tensors])
             fits = joined.shape == self.tensors[0][0].shape
-            require(fits, f"{said.capitalize()}: the parts of all ranks together are not the whole.")
+            require(
+                fits, f"{said.capitalize()}: the parts of all ranks together are not the whole."
+            )
             for whole, _ in self.tensors:
                 whole.copy_(joined)
         else:
