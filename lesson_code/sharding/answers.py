@@ -183,7 +183,7 @@ RIGHT = {
     "count_trained": [
         (
             PARTS,
-            "import math\n    part, frozen_part = (math.ceil(n / ranks) for n in (trained, frozen))",
+            "part, frozen_part = ((n + ranks - 1) // ranks for n in (trained, frozen))",
         ),
         (
             f"    {WHOLE}\n    weights = {WEIGHTS}",

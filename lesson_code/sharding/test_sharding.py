@@ -130,8 +130,11 @@ FAULTS = {
         "state[units[1].own], state[units[0].own]\n"
         "        self.optimizer.step()",
     ),
-    "never gathered again": ("zero3", "self.gather(unit))\n            unit.module.register_forward_hook",
-                             "unit.allocate())\n            unit.module.register_forward_hook"),
+    "never gathered again": (
+        "zero3",
+        "register_forward_pre_hook(lambda *_, unit=unit: self.gather(unit))",
+        "register_forward_pre_hook(lambda *_, unit=unit: unit.allocate())",
+    ),
 }  # fmt: skip
 
 
