@@ -170,9 +170,9 @@ WRONG = {
         (
             "length = len(weights) // size",
             "length = len(weights)",
-            "the parts of all ranks together are not the whole",
+            "every rank must make the same calls.",
         ),
-        ("lr=0.05", "lr=0.01", "not the weights of one process: look"),
+        (GRADIENT, f"{GRADIENT}.neg()", "not the weights of one process: look"),
     ],
 }
 RIGHT = {

@@ -124,7 +124,7 @@ class Unit:
 
     def shard(self) -> None:
         """Keep this rank's part alone, and free the whole vector."""
-        self.own = nn.Parameter(self.own.detach().clone())
+        self.own.data = self.own.detach().clone()  # the parameter that the optimizer has
         self.weights.untyped_storage().resize_(0)
 
     def allocate(self) -> Tensor:
