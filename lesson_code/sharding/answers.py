@@ -35,7 +35,7 @@ START = "start = rank * length"
 LOAD = "    optimizer.load_state_dict(states[rank])\n"
 GRADIENT = "gradient = compute_gradient(weights)"
 DIVIDE = "        own.grad /= size\n"
-GATHER = "group.all_gather_into_tensor(weights, own.detach())"
+GATHER = "group.all_gather_single(weights, own.detach())"
 COPY = "gathered = torch.empty_like(weights)\n        " + GATHER.replace("(weights", "(gathered")
 SHIFTED = "the parts are shifted by one: rank 0 owns the first P / size numbers."
 FIRST_STATE = "every rank loads rank 0's running means: load what this rank has saved."
@@ -198,7 +198,7 @@ RIGHT = {
             "start = len(weights) // size * rank",
             GATHER,
             "gathered = torch.empty_like(weights)\n        "
-            "group.all_gather_into_tensor(gathered, own.detach())\n        weights = gathered",
+            "group.all_gather_single(gathered, own.detach())\n        weights = gathered",
         ),
     ],
 }

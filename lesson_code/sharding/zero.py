@@ -242,7 +242,7 @@ def make_ours(name: str, model: TextSmall) -> Way:
 
     def read() -> Tensor:
         for unit in ours.units:
-            dist.all_gather_into_tensor(unit.allocate(), unit.own.detach())
+            dist.all_gather_single(unit.allocate(), unit.own.detach())
         return read_weights(model)
 
     return Way(model, ours.optimizer, ours.step, read, ours.units)
