@@ -57,7 +57,7 @@ def judge(puzzle: Puzzle, found: Simulation) -> str | None:
     if found.time > puzzle.most_time:
         return (
             f"The step takes {found.time:g} units of time, and {puzzle.most_time:g} are allowed: "
-            "which rank waits, or computes what another one computes too?"
+            "look for ranks that wait, or that compute what another one computes."
         )
     rank = max(range(len(found.sent_bytes)), key=found.sent_bytes.__getitem__)
     if found.sent_bytes[rank] > puzzle.most_sent_bytes:

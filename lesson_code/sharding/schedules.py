@@ -192,9 +192,7 @@ def list_instructions(
     return instructions
 
 
-def _find_problem(
-    instruction: Any, rank: int, ranks: int, layers: int, batches: int
-) -> str | None:
+def _find_problem(instruction: Any, rank: int, ranks: int, layers: int, batches: int) -> str | None:
     """What is wrong with one instruction, wherever it stands."""
     if not isinstance(instruction, Instruction) or not isinstance(instruction.thing, Thing):
         return "this is no instruction"

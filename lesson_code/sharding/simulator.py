@@ -20,7 +20,6 @@ from lesson_code.sharding.schedules import (
     gradient,
     list_instructions,
     shard,
-    state,
     weight,
 )
 
@@ -195,8 +194,8 @@ def _backward(rank: _Rank, instruction: Instruction) -> None:
 def _list_batches(numbers: Sequence[int]) -> str:
     words = [str(number) for number in numbers]
     if len(words) == 1:
-        return f"batch {words[0]}"
-    return f"batches {', '.join(words[:-1])} and {words[-1]}"
+        return f"batch {words[0]} is"
+    return f"batches {', '.join(words[:-1])} and {words[-1]} are"
 
 
 def _require_all_batches(rank: _Rank, counts: Sequence[int]) -> None:
