@@ -292,7 +292,8 @@ def _run_library(name: str, rank: int, size: int, batches: int, seconds: tuple) 
         stage.log.clear()
         stage.seconds = pause
         dist.barrier()
-        schedule.step(*([x] if rank == 0 else []), **({"target": y} if rank == size - 1 else {}))
+        inputs = (x,) if rank == 0 else ()
+        schedule.step(*inputs, target=y if rank == size - 1 else None)
     return stage
 
 
