@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = ["Cluster", "Estimate", "Split", "Transformer", "estimate", "list_splits"]
+__all__ = ["Cluster", "Estimate", "Split", "Transformer", "estimate", "find_fastest", "list_splits"]
 
 ITEM = 2  # bytes of a number in bf16
 STATE = 12  # bytes of optimizer state per parameter
@@ -177,3 +177,13 @@ def list_splits(model: Transformer, cluster: Cluster, sequences: int) -> Iterato
             continue
         for zero in (0,) if data == 1 else (0, 1, 3) if pipeline == 1 else (0, 1):
             yield Split(data, tensor, pipeline, zero)
+
+
+def find_fastest(
+    model: Transformer, cluster: Cluster, *, sequences: int, length: int = 4096
+) -> Estimate | None:
+    """The fastest of all splits that fit into the memory of a GPU; None: none fits."""
+    splits = list_splits(model, cluster, sequences)
+    found = [estimate(model, cluster, x, sequences=sequences, length=length) for x in splits]
+    fitting = [each for each in found if each.bytes <= cluster.memory]
+    return min(fitting, key=lambda each: each.step_s, default=None)

@@ -91,8 +91,11 @@ def _compare_parts(part: SplitBlock, block: Block, rank: int, ranks: int) -> flo
     return max(gaps)
 
 
-def measure(rank: int, size: int) -> dict[str, Any]:
+def measure(rank: int, size: int, **others: Any) -> dict[str, Any]:
     """One forward and backward pass of a `Block`, whole and split in three ways.
+
+    Args:
+        others: arguments of other modules of the same start.
 
     Returns:
         For "by hand", "with sequence" and "PyTorch's": ``gap``, the largest difference of output

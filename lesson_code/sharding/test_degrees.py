@@ -2,7 +2,14 @@
 
 import pytest
 
-from lesson_code.sharding.degrees import Cluster, Split, Transformer, estimate, list_splits
+from lesson_code.sharding.degrees import (
+    Cluster,
+    Split,
+    Transformer,
+    estimate,
+    find_fastest,
+    list_splits,
+)
 from lesson_code.sharding.tensor_parallel import predict_sent
 
 MODEL = Transformer(layers=32, width=4096)
@@ -60,3 +67,13 @@ def test_all_splits_make_the_cluster():
         assert estimate(Transformer(80, 8192), cluster, split, sequences=512).step_s > 0
     assert {str(split) for split in splits} >= {"DP 64", "DP 64 · ZeRO-3", "DP 4 · TP 2 · PP 8"}
     assert str(Split()) == "one GPU"
+
+
+def test_the_fastest_split_fits_and_no_faster_one_does():
+    model, cluster = Transformer(80, 8192), Cluster(64)
+    best = find_fastest(model, cluster, sequences=512)
+    assert best.bytes <= cluster.memory
+    for split in list_splits(model, cluster, 512):
+        other = estimate(model, cluster, split, sequences=512)
+        assert other.step_s >= best.step_s or other.bytes > cluster.memory
+    assert find_fastest(model, Cluster(8), sequences=512) is None

@@ -91,7 +91,8 @@ def measured(request, tmp_path_factory):
 
 def test_real_ranks_have_the_gradients_of_one_process(measured):
     _, found = measured
-    assert set(found) == {f"{name}, {way}" for name in NAMES for way in ("by hand", "PyTorch's")}
+    ways = {f"{name}, {way}" for name in NAMES for way in ("by hand", "PyTorch's")}
+    assert set(found) == {"whole batch", *ways}
     assert max(result["gap"] for result in found.values()) < 1e-12
 
 
@@ -99,11 +100,12 @@ def test_real_ranks_compute_in_the_simulated_order_and_store_as_much(measured):
     size, found = measured
     for name, result in found.items():
         works = [Work(*work) for work in result["works"]]
-        word, _, _ = name.partition(",")
-        for stage, order in enumerate(make_orders(word, size, 4)):
+        word, _, _ = name.replace("whole batch", "AFAB").partition(",")
+        batches = 1 if name == "whole batch" else 4
+        for stage, order in enumerate(make_orders(word, size, batches)):
             own = [work for work in works if work.stage == stage]
             assert [(work.kind, work.batch) for work in own] == order
-        assert count_stored(works) == count_stored(simulate(word, size, 4))
+        assert count_stored(works) == count_stored(simulate(word, size, batches))
 
 
 def test_no_real_stage_begins_before_its_input_is_there(measured):

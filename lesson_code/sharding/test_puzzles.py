@@ -9,7 +9,7 @@ import pytest
 
 from course_utils.processes.ranks import ON_CPU, run_ranks
 from lesson_code.sharding import messages, simulator
-from lesson_code.sharding.puzzles import PUZZLES, judge, try_puzzle
+from lesson_code.sharding.puzzles import PUZZLES, judge, run_solved, try_puzzle
 from lesson_code.sharding.schedules import (
     activation,
     activation_gradient,
@@ -454,6 +454,21 @@ def test_rings_and_faults_on_real_ranks(tmp_path, monkeypatch):
     assert found["worst"] < 1e-12
     for name in faults:
         assert max(result["gap"] for result in found[name]) > 1e-3, name
+
+
+def test_solved_puzzles_run_on_real_ranks_and_others_are_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+
+    def stub(rank, ranks, layers, batches):
+        raise NotImplementedError
+
+    found = run_solved(SOLUTIONS | {ZERO: data_parallel, FULL: stub}, 2)
+    assert set(found) == {DP, PIPE}
+    assert all(gap < 1e-6 and is_equal for gap, is_equal in found.values())
+    said = capsys.readouterr().out
+    assert f"{ZERO}: not solved yet, and not run" in said
+    assert f"{FULL}: not solved yet, and not run" in said
+    assert "pipeline: weights differ by " in said
 
 
 def test_programs_are_plain_json(tmp_path):
