@@ -255,8 +255,11 @@ def _read(line: list) -> Instruction:
     return Instruction(name, Thing(*thing), peer)
 
 
-def measure(rank: int, size: int) -> dict[str, Any]:
+def measure(rank: int, size: int, **others: Any) -> dict[str, Any]:
     """Run all programs of the file in these ranks; rank 0 has what every rank found.
+
+    Args:
+        others: arguments of other modules of the same start.
 
     Returns:
         By name of the schedule, a list with an entry for each rank: ``gap``, the largest

@@ -27,8 +27,8 @@ __all__ = [
     "count_stored",
     "draw_pipelines",
     "find_bubble",
-    "list_afab",
     "list_1f1b",
+    "list_afab",
     "make_orders",
     "measure",
     "predict_bubble",
@@ -258,6 +258,11 @@ def make_batches(batches: int) -> tuple[list[Tensor], list[Tensor]]:
     return list(x), list(y)
 
 
+def _join(parts: list[Tensor]) -> list[Tensor]:
+    """All micro-batches as one batch."""
+    return [torch.cat(parts)]
+
+
 def find_gradients_alone(stages: int, batches: int) -> list[Tensor]:
     """Of each stage's weights, in one process with the whole batch."""
     x, y = (torch.cat(parts) for parts in make_batches(batches))
@@ -277,6 +282,14 @@ def _run_by_hand(name: str, rank: int, size: int, batches: int, seconds: tuple) 
     return stage
 
 
+def _run_simple(rank: int, size: int, batches: int, seconds: tuple) -> SlowStage:
+    """The layers on several devices and nothing else: one batch, as long as all micro-batches."""
+    stage = SlowStage(rank, (batches * seconds[0], batches * seconds[1]))
+    x, y = map(_join, make_batches(batches))
+    run_stage(list_afab(rank, size, 1), stage, x, y, compute_loss)
+    return stage
+
+
 def _run_library(name: str, rank: int, size: int, batches: int, seconds: tuple) -> SlowStage:
     """PyTorch's schedule; a first step without a sleep learns the shapes that are sent."""
     stage = SlowStage(rank)
@@ -292,8 +305,18 @@ def _run_library(name: str, rank: int, size: int, batches: int, seconds: tuple) 
         stage.log.clear()
         stage.seconds = pause
         dist.barrier()
-        schedule.step(*([x] if rank == 0 else []), **({"target": y} if rank == size - 1 else {}))
+        inputs = (x,) if rank == 0 else ()
+        schedule.step(*inputs, target=y if rank == size - 1 else None)
     return stage
+
+
+def _gather(stage: SlowStage, expected: Tensor, size: int) -> dict[str, Any]:
+    """What all ranks have computed, by time, and the largest difference of a gradient."""
+    gap = (_read_gradient(stage) - expected).abs().max().item()
+    every: list[Any] = [None] * size
+    dist.all_gather_object(every, ([tuple(work) for work in stage.read_log()], gap))
+    works = sorted((work for works, _ in every for work in works), key=lambda work: work[3])
+    return {"works": works, "gap": max(gap for _, gap in every)}
 
 
 def measure(
@@ -301,31 +324,26 @@ def measure(
     size: int,
     batches: int = BATCHES,
     seconds: tuple[float, float] = (FORWARD_S, BACKWARD_S),
+    **others: Any,
 ) -> dict[str, Any]:
-    """Run both orders in these ranks, by hand and by PyTorch.
+    """Run one batch, and both orders of micro-batches by hand and by PyTorch, in these ranks.
 
     Args:
         batches: micro-batches.
-        seconds: of a forward and of a backward pass of a stage.
+        seconds: of a forward and of a backward pass of a stage and micro-batch.
+        others: arguments of other modules of the same start.
 
     Returns:
-        By the words "AFAB, by hand", "1F1B, PyTorch's" and so on: ``works``, what each stage
-        computed and when, and ``gap``, the largest difference of a gradient from one process.
+        By the words "whole batch", "AFAB, by hand", "1F1B, PyTorch's" and so on: ``works``, what
+        each stage computed and when, as tuples of `Work`, and ``gap``, the largest difference of a
+        gradient from one process.
     """
     expected = find_gradients_alone(size, batches)[rank]
-    found: dict[str, Any] = {}
+    dist.barrier()
+    found = {"whole batch": _gather(_run_simple(rank, size, batches, seconds), expected, size)}
     for way, run in {"by hand": _run_by_hand, "PyTorch's": _run_library}.items():
         for name in ORDERS:
             dist.barrier()
             stage = run(name, rank, size, batches, seconds)
-            gap = (_read_gradient(stage) - expected).abs().max().item()
-            every: list[Any] = [None] * size
-            dist.all_gather_object(every, ([tuple(work) for work in stage.read_log()], gap))
-            works = sorted(
-                (Work(*work) for works, _ in every for work in works), key=lambda work: work.start
-            )
-            found[f"{name}, {way}"] = {
-                "works": [tuple(work) for work in works],
-                "gap": max(gap for _, gap in every),
-            }
+            found[f"{name}, {way}"] = _gather(stage, expected, size)
     return {"pipelines": found}

@@ -5,17 +5,19 @@ Puzzles, https://github.com/srush/LLM-Training-Puzzles, 2023.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
 from course_utils import plots
 from course_utils.gantt import draw_bars, make_legend
+from course_utils.processes.ranks import ON_CPU, run_ranks
+from lesson_code.sharding import messages
 from lesson_code.sharding.schedules import Schedule
 from lesson_code.sharding.simulator import Simulation, Task, simulate
 
-__all__ = ["PUZZLES", "Puzzle", "draw_simulation", "judge", "try_puzzle"]
+__all__ = ["PUZZLES", "Puzzle", "draw_simulation", "judge", "run_solved", "try_puzzle"]
 
 COLOURS = {
     "forward": plots.COLOURS[0],
@@ -57,7 +59,7 @@ def judge(puzzle: Puzzle, found: Simulation) -> str | None:
     if found.time > puzzle.most_time:
         return (
             f"The step takes {found.time:g} units of time, and {puzzle.most_time:g} are allowed: "
-            "which rank waits, or computes what another one computes too?"
+            "look for ranks that wait, or that compute what another one computes."
         )
     rank = max(range(len(found.sent_bytes)), key=found.sent_bytes.__getitem__)
     if found.sent_bytes[rank] > puzzle.most_sent_bytes:
@@ -107,3 +109,49 @@ def try_puzzle(name: str, schedule: Schedule) -> Simulation:
             f"{max(found.sent_bytes):,} of {puzzle.most_sent_bytes:,} bytes sent by a rank"
         )
     return found
+
+
+def _simulate_solved(name: str, schedule: Schedule, ranks: int) -> Simulation | None:
+    """The schedule on ``ranks`` ranks, if it solves its puzzle; else a line says that it does not.
+
+    A pipeline has a layer for each rank, and the other puzzles have a batch for each.
+    """
+    task = PUZZLES[name].task
+    try:
+        problem = judge(PUZZLES[name], simulate(schedule, task))
+    except NotImplementedError:  # the stub of an exercise
+        problem = "it is not written yet"
+    if problem:
+        print(f"{name}: not solved yet, and not run")
+        return None
+    smaller = {"layers": ranks} if name == "pipeline" else {"batches": ranks}
+    return simulate(schedule, replace(task, ranks=ranks, **smaller))
+
+
+def run_solved(attempts: Mapping[str, Schedule], ranks: int) -> dict[str, tuple[float, bool]]:
+    """Run the schedules that solve their puzzles in real processes.
+
+    Args:
+        attempts: schedules by the names of puzzles.
+        ranks: processes that are started.
+
+    Returns:
+        By name, the largest difference of a weight from one process, and whether every rank sent
+        and held the bytes of the simulator.
+    """
+    simulated = {
+        name: found
+        for name, schedule in attempts.items()
+        if (found := _simulate_solved(name, schedule, ranks))
+    }
+    messages.write_programs(simulated)
+    measured = run_ranks(messages, processes=ranks, environment=ON_CPU)
+    results = {}
+    for name, found in simulated.items():
+        gap = max(rank["gap"] for rank in measured[name])
+        sent = [rank["sent_bytes"] for rank in measured[name]]
+        held = [rank["held_bytes"] for rank in measured[name]]
+        results[name] = gap, sent == found.sent_bytes and held == found.held_bytes
+        print(f"{name}: weights differ by {gap:.0e}; bytes sent, by rank: {sent} counted, "
+              f"{found.sent_bytes} simulated")  # fmt: skip
+    return results

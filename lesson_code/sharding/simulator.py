@@ -20,7 +20,6 @@ from lesson_code.sharding.schedules import (
     gradient,
     list_instructions,
     shard,
-    state,
     weight,
 )
 
@@ -160,11 +159,17 @@ def _need_old_weight(rank: _Rank, layer: int) -> None:
         rank.fail("the weights of this step are needed, and these are updated already")
 
 
-def _forward(rank: _Rank, instruction: Instruction) -> None:
+def _find_place(rank: _Rank, instruction: Instruction) -> tuple[int, int]:
+    """Layer and batch of a forward or a backward pass."""
     _, layer, batch, _ = instruction.thing
-    task = rank.task
-    if layer == task.layers:
+    if layer == rank.task.layers or batch is None:
         rank.fail("there is no such layer")
+    return layer, batch
+
+
+def _forward(rank: _Rank, instruction: Instruction) -> None:
+    layer, batch = _find_place(rank, instruction)
+    task = rank.task
     _need_old_weight(rank, layer)
     if layer == 0:
         rank.make(instruction.thing, None)  # it comes with the batch
@@ -175,10 +180,8 @@ def _forward(rank: _Rank, instruction: Instruction) -> None:
 
 
 def _backward(rank: _Rank, instruction: Instruction) -> None:
-    _, layer, batch, _ = instruction.thing
+    layer, batch = _find_place(rank, instruction)
     task = rank.task
-    if layer == task.layers:
-        rank.fail("there is no such layer")
     _need_old_weight(rank, layer)
     rank.need(instruction.thing, "run the forward pass here first")
     behind = activation_gradient(layer + 1, batch)
@@ -195,8 +198,8 @@ def _backward(rank: _Rank, instruction: Instruction) -> None:
 def _list_batches(numbers: Sequence[int]) -> str:
     words = [str(number) for number in numbers]
     if len(words) == 1:
-        return f"batch {words[0]}"
-    return f"batches {', '.join(words[:-1])} and {words[-1]}"
+        return f"batch {words[0]} is"
+    return f"batches {', '.join(words[:-1])} and {words[-1]} are"
 
 
 def _require_all_batches(rank: _Rank, counts: Sequence[int]) -> None:

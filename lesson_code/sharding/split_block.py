@@ -47,15 +47,15 @@ class Sum(torch.autograd.Function):
 
 def _gather_tokens(x: Tensor) -> Tensor:  # (N, T / n, D) -> (N, T, D)
     ranks = dist.get_world_size()
-    parts = x.new_empty(ranks, *x.shape)
+    parts = x.new_empty(ranks * len(x), *x.shape[1:])  # (n N, T / n, D)
     dist.all_gather_single(parts, x.contiguous())
-    return parts.transpose(0, 1).flatten(1, 2)
+    return torch.cat(parts.chunk(ranks), dim=1)
 
 
 def _scatter_tokens(x: Tensor) -> Tensor:  # (N, T, D) -> (N, T / n, D): a part of the sum
     ranks = dist.get_world_size()
-    parts = x.unflatten(1, (ranks, -1)).transpose(0, 1).contiguous()
-    own = torch.empty_like(parts[0])
+    parts = torch.cat(x.chunk(ranks, dim=1))  # (n N, T / n, D)
+    own = parts.new_empty(len(x), *parts.shape[1:])
     dist.reduce_scatter_single(own, parts)
     return own
 

@@ -1,6 +1,7 @@
 """One stage of a pipeline on its rank: receive, compute, send."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -25,7 +26,8 @@ def run_stage(
         targets: of the micro-batches, for the last rank.
     """
     rank, last = dist.get_rank(), dist.get_world_size() - 1
-    stored, leaving = {}, []
+    stored: dict[int, Any] = {}  # input and output of each micro-batch that waits for its "B"
+    leaving: list[Any] = []
     for kind, batch in order:
         buffer = torch.empty_like(inputs[batch])  # for what arrives
         if kind == "F":
