@@ -174,6 +174,27 @@ WRONG = {
         ),
         (GRADIENT, f"{GRADIENT}.neg()", "not the weights of one process: look"),
     ],
+    "schedule_pipeline": [
+        ("ahead = ranks - rank - 1", "ahead = batches", "are allowed: store less"),
+        ("ahead = ranks - rank - 1", "ahead = 0", "units of time, and 38 are allowed"),
+        ("ahead = ranks - rank - 1", "ahead = 3 - rank", "but not 3 ranks with 5 batches"),
+        ("    yield update(rank)\n", "", "update"),
+        ("    yield store(state(rank))\n", "", "state"),
+        (
+            "            yield recv(activation(rank, batch), rank - 1)",
+            "            pass",
+            "activation",
+        ),
+        ("yield send(activation(rank + 1, batch), rank + 1)", "pass", "waits"),
+        ("yield backward(rank, batch)", "pass", "gradient"),
+        (
+            "for batch in range(batches):\n        if",
+            "for batch in range(batches - 1):\n        if",
+            "batch",
+        ),
+        ("yield store(weight(rank))", "yield store(weight(0))", "weight"),
+        ("    yield update(rank)", "    return None\n    yield update(rank)", "update"),
+    ],
 }
 RIGHT = {
     "measure_own": [
@@ -199,6 +220,13 @@ RIGHT = {
             GATHER,
             "gathered = torch.empty_like(weights)\n        "
             "group.all_gather_single(gathered, own.detach())\n        weights = gathered",
+        ),
+    ],
+    "schedule_pipeline": [
+        ("ahead = ranks - rank - 1", "ahead = min(ranks - rank - 1, batches)"),
+        (
+            "    yield store(weight(rank))\n    yield store(state(rank))\n",
+            "    yield store(state(rank))\n    yield store(weight(rank))\n",
         ),
     ],
 }

@@ -1,6 +1,7 @@
 """Checks of the exercises of lesson 20; ranks are threads, but for the ☆ one's."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,8 +13,15 @@ from course_utils.checking.checking import checks_exercise, diagnose, fail, requ
 from course_utils.checking.group import Group, run_group
 from course_utils.checking.outputs import Output
 from lesson_code.sharding import memory, zero
+from lesson_code.sharding.puzzles import PUZZLES, judge
+from lesson_code.sharding.simulator import simulate
 
-__all__ = ["check_count_trained", "check_measure_own", "check_train_sharded"]
+__all__ = [
+    "check_count_trained",
+    "check_measure_own",
+    "check_schedule_pipeline",
+    "check_train_sharded",
+]
 
 NAMES = "weights, gradients, optimizer state"
 
@@ -187,3 +195,22 @@ def check_train_sharded(answer: Callable) -> Iterator[Output]:
             case=case,
             tolerance=TOLERANCE,
         )
+
+
+# ---- ★★★ A puzzle.
+
+OTHER_RANKS, OTHER_BATCHES = 3, 5
+
+
+@checks_exercise()
+def check_schedule_pipeline(answer: Callable) -> None:
+    """``answer(rank, ranks, layers, batches)`` yields the instructions of a rank."""
+    puzzle = PUZZLES["pipeline"]
+    said = judge(puzzle, simulate(answer, puzzle.task))
+    require(said is None, said or "")
+    other = replace(puzzle.task, ranks=OTHER_RANKS, layers=OTHER_RANKS, batches=OTHER_BATCHES)
+    problem = simulate(answer, other).problem
+    require(
+        problem is None,
+        f"It solves the puzzle, but not {OTHER_RANKS} ranks with {OTHER_BATCHES} batches: {problem}",
+    )
