@@ -96,7 +96,7 @@ WRONG = {
             "are not those of rank 0 of 2 with 1 block",
         ),
     ],
-    "count_trained": [
+    "count_beside_frozen": [
         (
             PARTS,
             "part, frozen_part = trained // ranks, frozen // ranks",
@@ -201,7 +201,7 @@ RIGHT = {
         (OWN, "sum(map(lambda unit: (unit + ranks - 1) // ranks, units))"),
         (RUN, "", RETURN, "return predicted, dict(predicted)"),
     ],
-    "count_trained": [
+    "count_beside_frozen": [
         (
             PARTS,
             "part, frozen_part = ((n + ranks - 1) // ranks for n in (trained, frozen))",

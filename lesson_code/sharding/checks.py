@@ -17,7 +17,7 @@ from lesson_code.sharding.puzzles import PUZZLES, judge
 from lesson_code.sharding.simulator import simulate
 
 __all__ = [
-    "check_count_trained",
+    "check_count_beside_frozen",
     "check_measure_own",
     "check_schedule_pipeline",
     "check_train_sharded",
@@ -98,7 +98,7 @@ FROZEN += ((1001, 9002, 3, 4), (7, 3, 3, 8), (1000, 9000, 3, 1), (1001, 3, 0, 4)
 
 
 @checks_exercise()
-def check_count_trained(answer: Callable) -> Iterator[Output]:
+def check_count_beside_frozen(answer: Callable) -> Iterator[Output]:
     """``answer(trained, frozen, stage, ranks) -> bytes`` of one rank in fp32, by part."""
     for trained, frozen, stage, ranks in FROZEN:
         case = f"{trained} trained, {frozen} frozen, stage {stage}, {ranks} ranks:"
@@ -212,5 +212,6 @@ def check_schedule_pipeline(answer: Callable) -> None:
     problem = simulate(answer, other).problem
     require(
         problem is None,
-        f"It solves the puzzle, but not {OTHER_RANKS} ranks with {OTHER_BATCHES} batches: {problem}",
+        f"It solves the puzzle, but not {OTHER_RANKS} ranks with {OTHER_BATCHES} batches: "
+        f"{problem}",
     )
