@@ -35,13 +35,13 @@ class Group:
         """Rank 0's tensor in all ranks, in place."""
         self._meeting.call(self._rank, "broadcast", (tensor.detach(),))
 
-    def reduce_scatter_tensor(self, output: Tensor, input: Tensor) -> None:
+    def reduce_scatter_single(self, output: Tensor, input: Tensor) -> None:
         """``input`` ``(P,)`` summed over the ranks; this rank's part ``(P / n,)`` in ``output``."""
-        self._meeting.call(self._rank, "reduce_scatter_tensor", (output.detach(), input.detach()))
+        self._meeting.call(self._rank, "reduce_scatter_single", (output.detach(), input.detach()))
 
-    def all_gather_into_tensor(self, output: Tensor, input: Tensor) -> None:
+    def all_gather_single(self, output: Tensor, input: Tensor) -> None:
         """The ``input`` ``(P / n,)`` of all ranks, one after the other, in ``output`` ``(P,)``."""
-        self._meeting.call(self._rank, "all_gather_into_tensor", (output.detach(), input.detach()))
+        self._meeting.call(self._rank, "all_gather_single", (output.detach(), input.detach()))
 
 
 class _Meeting:
@@ -70,7 +70,7 @@ class _Meeting:
         if self.doing[0] == ENDED:
             return
         name = self.doing[0].split()[2]
-        if name == "reduce_scatter_tensor":
+        if name == "reduce_scatter_single":
             total = torch.stack([whole for _, whole in self.tensors]).sum(dim=0)
             fits = len(total) == sum(len(part) for part, _ in self.tensors)
             require(
@@ -78,7 +78,7 @@ class _Meeting:
             )
             for (part, _), own in zip(self.tensors, total.chunk(len(self.tensors)), strict=True):
                 part.copy_(own)
-        elif name == "all_gather_into_tensor":
+        elif name == "all_gather_single":
             joined = torch.cat([part for _, part in self.tensors])
             fits = joined.shape == self.tensors[0][0].shape
             require(

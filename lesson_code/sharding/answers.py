@@ -35,7 +35,7 @@ START = "start = rank * length"
 LOAD = "    optimizer.load_state_dict(states[rank])\n"
 GRADIENT = "gradient = compute_gradient(weights)"
 DIVIDE = "        own.grad /= size\n"
-GATHER = "group.all_gather_into_tensor(weights, own.detach())"
+GATHER = "group.all_gather_single(weights, own.detach())"
 COPY = "gathered = torch.empty_like(weights)\n        " + GATHER.replace("(weights", "(gathered")
 SHIFTED = "the parts are shifted by one: rank 0 owns the first P / size numbers."
 FIRST_STATE = "every rank loads rank 0's running means: load what this rank has saved."
@@ -96,7 +96,7 @@ WRONG = {
             "are not those of rank 0 of 2 with 1 block",
         ),
     ],
-    "count_trained": [
+    "count_beside_frozen": [
         (
             PARTS,
             "part, frozen_part = trained // ranks, frozen // ranks",
@@ -174,13 +174,38 @@ WRONG = {
         ),
         (GRADIENT, f"{GRADIENT}.neg()", "not the weights of one process: look"),
     ],
+    "schedule_pipeline": [
+        ("ahead = ranks - rank - 1", "ahead = batches", "are allowed: store less"),
+        ("ahead = ranks - rank - 1", "ahead = 0", "units of time, and 38 are allowed"),
+        (
+            "        if rank < ranks - 1:\n            yield send",
+            "        if rank < 3:\n            yield send",
+            "but not 2 ranks with 5 batches",
+        ),
+        ("    yield update(rank)\n", "", "update"),
+        ("    yield store(state(rank))\n", "", "state"),
+        (
+            "            yield recv(activation(rank, batch), rank - 1)",
+            "            pass",
+            "activation",
+        ),
+        ("yield send(activation(rank + 1, batch), rank + 1)", "pass", "waits"),
+        ("yield backward(rank, batch)", "pass", "gradient"),
+        (
+            "for batch in range(batches):\n        if",
+            "for batch in range(batches - 1):\n        if",
+            "batch",
+        ),
+        ("yield store(weight(rank))", "yield store(weight(0))", "weight"),
+        ("    yield update(rank)", "    return None\n    yield update(rank)", "update"),
+    ],
 }
 RIGHT = {
     "measure_own": [
         (OWN, "sum(map(lambda unit: (unit + ranks - 1) // ranks, units))"),
         (RUN, "", RETURN, "return predicted, dict(predicted)"),
     ],
-    "count_trained": [
+    "count_beside_frozen": [
         (
             PARTS,
             "part, frozen_part = ((n + ranks - 1) // ranks for n in (trained, frozen))",
@@ -198,7 +223,14 @@ RIGHT = {
             "start = len(weights) // size * rank",
             GATHER,
             "gathered = torch.empty_like(weights)\n        "
-            "group.all_gather_into_tensor(gathered, own.detach())\n        weights = gathered",
+            "group.all_gather_single(gathered, own.detach())\n        weights = gathered",
+        ),
+    ],
+    "schedule_pipeline": [
+        ("ahead = ranks - rank - 1", "ahead = min(ranks - rank - 1, batches)"),
+        (
+            "    yield store(weight(rank))\n    yield store(state(rank))\n",
+            "    yield store(state(rank))\n    yield store(weight(rank))\n",
         ),
     ],
 }

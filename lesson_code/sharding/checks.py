@@ -1,6 +1,7 @@
 """Checks of the exercises of lesson 20; ranks are threads, but for the ☆ one's."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,8 +13,15 @@ from course_utils.checking.checking import checks_exercise, diagnose, fail, requ
 from course_utils.checking.group import Group, run_group
 from course_utils.checking.outputs import Output
 from lesson_code.sharding import memory, zero
+from lesson_code.sharding.puzzles import PUZZLES, judge
+from lesson_code.sharding.simulator import simulate
 
-__all__ = ["check_count_trained", "check_measure_own", "check_train_sharded"]
+__all__ = [
+    "check_count_beside_frozen",
+    "check_measure_own",
+    "check_schedule_pipeline",
+    "check_train_sharded",
+]
 
 NAMES = "weights, gradients, optimizer state"
 
@@ -85,12 +93,20 @@ def check_measure_own(answer: Callable) -> None:
 # ---- ★ The calculator with a frozen part.
 
 # trained, frozen, stage, ranks: parts that divide and parts that do not, one rank, nothing frozen
-FROZEN = ((1000, 0, 0, 4), (1000, 9000, 0, 2), (1001, 9000, 1, 4), (1001, 9000, 2, 4))
-FROZEN += ((1001, 9002, 3, 4), (7, 3, 3, 8), (1000, 9000, 3, 1), (1001, 3, 0, 4))
+FROZEN = (
+    (1000, 0, 0, 4),
+    (1001, 3, 0, 4),
+    (1000, 9000, 0, 2),
+    (1001, 9000, 1, 4),
+    (1001, 9000, 2, 4),
+    (1001, 9002, 3, 4),
+    (7, 3, 3, 8),
+    (1000, 9000, 3, 1),
+)
 
 
 @checks_exercise()
-def check_count_trained(answer: Callable) -> Iterator[Output]:
+def check_count_beside_frozen(answer: Callable) -> Iterator[Output]:
     """``answer(trained, frozen, stage, ranks) -> bytes`` of one rank in fp32, by part."""
     for trained, frozen, stage, ranks in FROZEN:
         case = f"{trained} trained, {frozen} frozen, stage {stage}, {ranks} ranks:"
@@ -187,3 +203,23 @@ def check_train_sharded(answer: Callable) -> Iterator[Output]:
             case=case,
             tolerance=TOLERANCE,
         )
+
+
+# ---- ★★★ A puzzle.
+
+OTHER_RANKS, OTHER_BATCHES = 2, 5
+
+
+@checks_exercise()
+def check_schedule_pipeline(answer: Callable) -> None:
+    """``answer(rank, ranks, layers, batches)`` yields the instructions of a rank."""
+    puzzle = PUZZLES["pipeline"]
+    said = judge(puzzle, simulate(answer, puzzle.task))
+    require(said is None, said or "")
+    other = replace(puzzle.task, ranks=OTHER_RANKS, layers=OTHER_RANKS, batches=OTHER_BATCHES)
+    problem = simulate(answer, other).problem
+    require(
+        problem is None,
+        f"It solves the puzzle, but not {OTHER_RANKS} ranks with {OTHER_BATCHES} batches: "
+        f"{problem}",
+    )

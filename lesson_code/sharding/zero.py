@@ -17,7 +17,23 @@ from course_utils.models.text_small import TextSmall
 from lesson_code.sharding.library import make_redundancy, make_sharded
 from lesson_code.sharding.sent import CountSent
 
-__all__ = ["Unit", "count_held", "list_unit_sizes", "make_batch", "make_model", "measure", "split"]
+__all__ = [
+    "NAMES",
+    "Moment",
+    "Unit",
+    "Way",
+    "compute_loss",
+    "count_activations",
+    "count_held",
+    "list_unit_sizes",
+    "make_batch",
+    "make_model",
+    "make_way",
+    "measure",
+    "read_weights",
+    "split",
+    "take_shard",
+]
 
 CLASSES, LONGEST = 10, 64
 LR = 1e-3  # of AdamW, everywhere in this lesson
@@ -242,7 +258,7 @@ def make_ours(name: str, model: TextSmall) -> Way:
 
     def read() -> Tensor:
         for unit in ours.units:
-            dist.all_gather_into_tensor(unit.allocate(), unit.own.detach())
+            dist.all_gather_single(unit.allocate(), unit.own.detach())
         return read_weights(model)
 
     return Way(model, ours.optimizer, ours.step, read, ours.units)

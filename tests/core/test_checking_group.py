@@ -10,9 +10,9 @@ def test_ranks_sum_copy_and_share_what_they_bring():
         mine = torch.full((4,), float(rank + 1))
         group.all_reduce(mine)  # 1 + 2
         part = torch.empty(2)
-        group.reduce_scatter_tensor(part, torch.arange(4.0) + 10 * rank)
+        group.reduce_scatter_single(part, torch.arange(4.0) + 10 * rank)
         whole = torch.empty(4)
-        group.all_gather_into_tensor(whole, part + rank)
+        group.all_gather_single(whole, part + rank)
         first = torch.full((1,), float(rank))
         group.broadcast(first)
         return mine.tolist(), part.tolist(), whole.tolist(), first.item()
@@ -33,7 +33,7 @@ def test_a_rank_that_makes_another_call_is_named():
 
 
 def test_parts_that_do_not_fit_are_said():
-    ranks = [lambda group: group.all_gather_into_tensor(torch.empty(3), torch.ones(2))] * 2
+    ranks = [lambda group: group.all_gather_single(torch.empty(3), torch.ones(2))] * 2
     with pytest.raises(CheckFailed, match="the parts of all ranks together are not the whole"):
         run_group(ranks)
 
