@@ -1,8 +1,8 @@
-"""The calculator of lesson 20: bytes per device, bytes sent, and seconds of a step, as predicted.
+"""The calculator of lesson 20: bytes on each device, and bytes that it sends.
 
 Bytes of weights, gradients, optimizer state and messages are exact for the units of
-`lesson_code.sharding.zero`, and the lesson compares them with those of real ranks. Activations and
-seconds are estimates from published numbers, which stand beside them.
+`lesson_code.sharding.zero`, and the lesson compares them with those of real ranks. Activations of
+large networks are estimates from published numbers, which stand beside them.
 """
 
 from collections.abc import Sequence
@@ -22,8 +22,6 @@ __all__ = [
     "count_moment",
     "estimate_activations",
     "held_bytes",
-    "predict_compute_s",
-    "predict_send_s",
     "sent_bytes",
 ]
 
@@ -123,7 +121,7 @@ class Shape(NamedTuple):
 
     @property
     def block(self) -> int:
-        """Parameters of a block, but for biases and norms: 4 matrices of attention and 2 of 4 D²."""
+        """Parameters of a block, but for biases and norms: 4 matrices of D² and 2 of 4 D²."""
         return 12 * self.width**2
 
     @property
@@ -174,34 +172,3 @@ def estimate_activations(shape: Shape, tokens: int, checkpointed: bool) -> int:
     Recomputation in Large Transformer Models, 2022, equation 2.
     """
     return (2 if checkpointed else 34) * tokens * shape.depth * shape.width
-
-
-def predict_compute_s(shape: Shape, tokens: int, devices: int = 1, card: Card = CARD) -> float:
-    """Seconds of a step's forward and backward pass: 6 operations per parameter and token.
-
-    Args:
-        tokens: of all devices together.
-    """
-    return 6 * shape.parameters * tokens / (devices * card.flop_per_s)
-
-
-def predict_send_s(
-    shape: Shape, way: str, devices: int, link: float, tokens: int, formats: Format = BF16_MIXED
-) -> float:
-    """Seconds in which each device sends the bytes of one step, without any overlap.
-
-    Args:
-        way: one of `WAYS`; ``"tensor"``: two all-reduces of the activations in the forward pass of
-            a block and two in its backward pass; ``"pipeline"``: the activations of one boundary
-            forward and their gradient back.
-        link: bytes per second of the slowest link that is passed.
-        tokens: with `WAYS` they do not matter; else those of a step of this group of devices.
-    """
-    activations = formats.weights * tokens * shape.width
-    if way == "tensor":
-        sent = 4 * shape.depth * 2 * activations * (devices - 1) / devices
-    elif way == "pipeline":
-        sent = 2 * activations
-    else:
-        sent = sent_bytes(shape.units, WAYS.index(way), devices, formats)
-    return sent / link

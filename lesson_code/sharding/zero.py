@@ -1,6 +1,6 @@
 """What lesson 20 need not show: units as flat vectors, and what its ranks measure of each way."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ from torch.optim import AdamW, Optimizer
 
 from course_utils.measure.memory import count_saved_bytes
 from course_utils.models.text_small import TextSmall
+from lesson_code.sharding.library import make_redundancy, make_sharded
 from lesson_code.sharding.sent import CountSent
 
 __all__ = ["Unit", "count_held", "list_unit_sizes", "make_batch", "make_model", "measure", "split"]
@@ -22,6 +23,8 @@ CLASSES, LONGEST = 10, 64
 LR = 1e-3  # of AdamW, everywhere in this lesson
 STEPS = 3
 OURS = {"ZeRO 1": "Zero1", "ZeRO 2": "Zero2", "ZeRO 3": "Zero3"}  # files that the notebook writes
+LIBRARY = {"ZeroRedundancyOptimizer": make_redundancy, "fully_shard": make_sharded}
+NAMES = ("DDP", *OURS, *LIBRARY)
 Batch = tuple[Tensor, Tensor]
 
 
@@ -121,7 +124,7 @@ class Unit:
 
     def shard(self) -> None:
         """Keep this rank's part alone, and free the whole vector."""
-        self.own = nn.Parameter(self.own.detach().clone())
+        self.own.data = self.own.detach().clone()  # the parameter that the optimizer has
         self.weights.untyped_storage().resize_(0)
 
     def allocate(self) -> Tensor:
@@ -219,15 +222,18 @@ def read_weights(model: nn.Module) -> Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in whole])
 
 
-def make_plain(model: nn.Module) -> Way:
+def make_plain(model: TextSmall) -> Way:
     """One process, or DDP where there are more; gradients are views of the buckets."""
-    wrapped = model
+    wrapped: nn.Module = model
     if dist.get_world_size() > 1:
         wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True)
     optimizer = AdamW(model.parameters(), LR)
-    return Way(
-        wrapped, optimizer, partial(_step_and_clear, optimizer), partial(read_weights, model), []
-    )
+    return _wrap(model, wrapped, optimizer)
+
+
+def _wrap(model: nn.Module, wrapped: nn.Module, optimizer: Optimizer) -> Way:
+    step, read = partial(_step_and_clear, optimizer), partial(read_weights, model)
+    return Way(wrapped, optimizer, step, read, [])
 
 
 def make_ours(name: str, model: TextSmall) -> Way:
@@ -236,17 +242,20 @@ def make_ours(name: str, model: TextSmall) -> Way:
 
     def read() -> Tensor:
         for unit in ours.units:
-            dist.all_gather_into_tensor(unit.allocate(), unit.own.detach())
+            dist.all_gather_single(unit.allocate(), unit.own.detach())
         return read_weights(model)
 
     return Way(model, ours.optimizer, ours.step, read, ours.units)
 
 
-def make_library(name: str, model: TextSmall) -> Way:
-    """One of the functions in the notebook's file ``library.py``."""
-    wrapped, optimizer = getattr(import_module("library"), name)(model, LR)
-    step = partial(_step_and_clear, optimizer)
-    return Way(wrapped, optimizer, step, partial(read_weights, model), [])
+def make_way(name: str, depth: int, dtype: torch.dtype = torch.float32) -> Way:
+    """One of `NAMES`, with a network of its own."""
+    model = make_model(depth, dtype)
+    if name in OURS:
+        return make_ours(OURS[name], model)
+    if name == "DDP":
+        return make_plain(model)
+    return _wrap(model, *LIBRARY[name](model, LR))
 
 
 def compute_loss(model: nn.Module, batch: Batch) -> Tensor:
@@ -283,46 +292,37 @@ def count_activations(batch: Batch, depth: int = 8) -> int:
     return saved.total
 
 
-def make_ways(
-    library: Iterable[str], depth: int, dtype: torch.dtype = torch.float32
-) -> Iterator[tuple[str, Way]]:
-    """DDP, ours, and the functions of ``library.py`` by name; each with a network of its own."""
-    yield "DDP", make_plain(make_model(depth, dtype))
-    for name, ours in OURS.items():
-        yield name, make_ours(ours, make_model(depth, dtype))
-    for name in library:
-        yield name, make_library(name, make_model(depth, dtype))
-
-
-def find_gaps(batch: Batch, library: Iterable[str]) -> dict[str, float]:
+def find_gaps(batch: Batch, names: Iterable[str]) -> dict[str, float]:
     """Largest difference of each way's weights from DDP's after some steps.
 
     In double precision: AdamW divides a gradient that is zero but for rounding, such as that of a
     key's bias, by its own size, so that rounding errors would grow to the length of a step.
     """
     weights = {}
-    for name, way in make_ways(library, depth=2, dtype=torch.float64):
+    for name in dict.fromkeys(["DDP", *names]):
+        way = make_way(name, depth=2, dtype=torch.float64)
         observe(way, batch)
         weights[name] = way.read_weights()
     return {name: (w - weights["DDP"]).abs().max().item() for name, w in weights.items()}
 
 
 def measure(
-    rank: int, size: int, texts: int = 8, depth: int = 8, library: Iterable[str] = ()
+    rank: int, size: int, texts: int = 8, depth: int = 8, names: Iterable[str] = ("DDP", *OURS)
 ) -> dict[str, Any]:
-    """What each rank found of each way, and its ``gap``: the difference of its weights from DDP's.
+    """What each rank holds and sends by each way, and how far its weights are from DDP's.
 
     Args:
         texts: in the batch of all ranks together.
-        library: names of functions in the notebook's file ``library.py``.
+        depth: blocks of the network.
+        names: of `NAMES`; stages by hand are read from the files that the notebook writes.
     """
     batch = take_shard(make_batch(texts), rank, size)
-    found = {name: observe(way, batch) for name, way in make_ways(library, depth)}
+    found = {name: observe(make_way(name, depth), batch) for name in names}
     for entry in found.values():
         entry["activations"] = count_activations(batch, depth)
     everywhere: list[Any] = [None] * size
     dist.all_gather_object(everywhere, found)
     return {
         "ways": {name: [ranks[name] for ranks in everywhere] for name in found},
-        "gaps": find_gaps(batch, library),
+        "gaps": find_gaps(batch, names),
     }
