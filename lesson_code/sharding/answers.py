@@ -177,7 +177,11 @@ WRONG = {
     "schedule_pipeline": [
         ("ahead = ranks - rank - 1", "ahead = batches", "are allowed: store less"),
         ("ahead = ranks - rank - 1", "ahead = 0", "units of time, and 38 are allowed"),
-        ("ahead = ranks - rank - 1", "ahead = 3 - rank", "but not 3 ranks with 5 batches"),
+        (
+            "        if rank < ranks - 1:\n            yield send",
+            "        if rank < 3:\n            yield send",
+            "but not 2 ranks with 5 batches",
+        ),
         ("    yield update(rank)\n", "", "update"),
         ("    yield store(state(rank))\n", "", "state"),
         (

@@ -8,15 +8,17 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW, Optimizer
 
+from course_utils.models.text_small import TextSmall
+
 __all__ = ["make_redundancy", "make_sharded"]
 
 
-def make_redundancy(model: nn.Module, lr: float) -> tuple[nn.Module, Optimizer]:
+def make_redundancy(model: TextSmall, lr: float) -> tuple[nn.Module, Optimizer]:
     ddp = DistributedDataParallel(model, gradient_as_bucket_view=True)
     return ddp, ZeroRedundancyOptimizer(ddp.parameters(), AdamW, lr=lr)
 
 
-def make_sharded(model: nn.Module, lr: float) -> tuple[nn.Module, Optimizer]:
+def make_sharded(model: TextSmall, lr: float) -> tuple[nn.Module, Optimizer]:
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     for part in (*model.blocks, model):  # each block is a unit, and what is left is one
         fully_shard(part, mesh=mesh, reshard_after_forward=True)

@@ -17,7 +17,23 @@ from course_utils.models.text_small import TextSmall
 from lesson_code.sharding.library import make_redundancy, make_sharded
 from lesson_code.sharding.sent import CountSent
 
-__all__ = ["Unit", "count_held", "list_unit_sizes", "make_batch", "make_model", "measure", "split"]
+__all__ = [
+    "NAMES",
+    "Moment",
+    "Unit",
+    "Way",
+    "compute_loss",
+    "count_activations",
+    "count_held",
+    "list_unit_sizes",
+    "make_batch",
+    "make_model",
+    "make_way",
+    "measure",
+    "read_weights",
+    "split",
+    "take_shard",
+]
 
 CLASSES, LONGEST = 10, 64
 LR = 1e-3  # of AdamW, everywhere in this lesson
