@@ -8,6 +8,8 @@ from matplotlib.patches import Patch
 
 __all__ = ["Bar", "draw_bars", "make_legend"]
 
+NARROW = 0.015  # of the width of all bars: a label would not fit
+
 
 @dataclass(frozen=True)
 class Bar:
@@ -23,7 +25,7 @@ class Bar:
 def draw_bars(
     axis: Axes, bars: Iterable[Bar], colours: Mapping[str, str], lanes: Sequence[str] = ()
 ) -> None:
-    """Draw each bar in its lane, the first lane on top.
+    """Draw each bar in its lane, the first lane on top; a narrow bar has no label.
 
     Args:
         bars: their times may have any unit, which the caller writes at the x axis.
@@ -32,13 +34,15 @@ def draw_bars(
     """
     bars = list(bars)
     lanes = list(lanes) or sorted({bar.lane for bar in bars})
+    width = max((bar.end for bar in bars), default=0) - min((bar.start for bar in bars), default=0)
     for bar in bars:
         row, length = lanes.index(bar.lane), bar.end - bar.start
         axis.barh(
             row, length, 0.8, left=bar.start, color=colours[bar.kind], edgecolor="white", lw=0.6
         )
-        middle = bar.start + length / 2
-        axis.text(middle, row, bar.label, ha="center", va="center", fontsize=7, color="white")
+        if bar.label and length > NARROW * width:
+            middle = bar.start + length / 2
+            axis.text(middle, row, bar.label, ha="center", va="center", fontsize=7, color="white")
     axis.set_yticks(range(len(lanes)), lanes, fontsize=8)
     axis.set(ylim=(len(lanes) - 0.4, -0.6), ylabel="")
     axis.grid(False)

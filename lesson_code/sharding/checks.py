@@ -93,8 +93,16 @@ def check_measure_own(answer: Callable) -> None:
 # ---- ★ The calculator with a frozen part.
 
 # trained, frozen, stage, ranks: parts that divide and parts that do not, one rank, nothing frozen
-FROZEN = ((1000, 0, 0, 4), (1000, 9000, 0, 2), (1001, 9000, 1, 4), (1001, 9000, 2, 4))
-FROZEN += ((1001, 9002, 3, 4), (7, 3, 3, 8), (1000, 9000, 3, 1), (1001, 3, 0, 4))
+FROZEN = (
+    (1000, 0, 0, 4),
+    (1001, 3, 0, 4),
+    (1000, 9000, 0, 2),
+    (1001, 9000, 1, 4),
+    (1001, 9000, 2, 4),
+    (1001, 9002, 3, 4),
+    (7, 3, 3, 8),
+    (1000, 9000, 3, 1),
+)
 
 
 @checks_exercise()

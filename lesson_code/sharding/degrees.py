@@ -182,8 +182,11 @@ def list_splits(model: Transformer, cluster: Cluster, sequences: int) -> Iterato
 def find_fastest(
     model: Transformer, cluster: Cluster, *, sequences: int, length: int = 4096
 ) -> Estimate | None:
-    """The fastest of all splits that fit into the memory of a GPU; None: none fits."""
+    """The fastest of all splits that fit into the memory of a GPU; None: none fits.
+
+    Of two that are equally fast, the one that needs less memory.
+    """
     splits = list_splits(model, cluster, sequences)
     found = [estimate(model, cluster, x, sequences=sequences, length=length) for x in splits]
     fitting = [each for each in found if each.bytes <= cluster.memory]
-    return min(fitting, key=lambda each: each.step_s, default=None)
+    return min(fitting, key=lambda each: (each.step_s, each.bytes), default=None)

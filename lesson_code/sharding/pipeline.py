@@ -176,16 +176,10 @@ def draw_pipelines(pipelines: Mapping[str, Sequence[Work]], unit: str) -> Figure
         ]
         draw_bars(axis, bars, COLOURS)
         stored = max(count_stored(works))
-        axis.set_title(
-            f"{name}: bubble {find_bubble(works):.0%}, at most {stored} micro-batches stored",
-            fontsize=10,
-        )
-        axis.legend(
-            handles=make_legend(bars, COLOURS, NAMES),
-            fontsize=8,
-            loc="upper left",
-            bbox_to_anchor=(1, 1),
-        )
+        bubble = find_bubble(works)
+        axis.set_title(f"{name}: bubble {bubble:.0%}, stored micro-batches: at most {stored}")
+    handles = make_legend(bars, COLOURS, NAMES)
+    axes[0, 0].legend(handles=handles, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     axes[-1, 0].set(xlabel=unit)
     return figure
 
@@ -193,7 +187,7 @@ def draw_pipelines(pipelines: Mapping[str, Sequence[Work]], unit: str) -> Figure
 # ---- Real ranks, one stage on each. Their work is a sleep, so that they need no core.
 
 WIDTH, ROWS = 8, 4
-FORWARD_S, BACKWARD_S = 0.03, 0.06
+FORWARD_S, BACKWARD_S = 0.02, 0.04
 BATCHES = 8
 LIBRARY = {"AFAB": ScheduleGPipe, "1F1B": Schedule1F1B}
 

@@ -114,7 +114,8 @@ def try_puzzle(name: str, schedule: Schedule) -> Simulation:
 def _simulate_solved(name: str, schedule: Schedule, ranks: int) -> Simulation | None:
     """The schedule on ``ranks`` ranks, if it solves its puzzle; else a line says that it does not.
 
-    A pipeline has a layer for each rank, and the other puzzles have a batch for each.
+    A pipeline has a layer for each rank, and the other puzzles have a batch for each. The layers
+    are smaller, with 144 weights, so that 2, 3 and 4 ranks can share them.
     """
     task = PUZZLES[name].task
     try:
@@ -125,7 +126,7 @@ def _simulate_solved(name: str, schedule: Schedule, ranks: int) -> Simulation | 
         print(f"{name}: not solved yet, and not run")
         return None
     smaller = {"layers": ranks} if name == "pipeline" else {"batches": ranks}
-    return simulate(schedule, replace(task, ranks=ranks, **smaller))
+    return simulate(schedule, replace(task, ranks=ranks, width=12, rows=12, **smaller))
 
 
 def run_solved(attempts: Mapping[str, Schedule], ranks: int) -> dict[str, tuple[float, bool]]:

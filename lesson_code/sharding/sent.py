@@ -1,6 +1,6 @@
 """Count the bytes that a rank sends, whoever calls the collective: ours, DDP, `fully_shard`."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from fractions import Fraction
 from typing import Any
 
@@ -53,7 +53,7 @@ class CountSent(TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
-        self.by_kind: Counter[str] = Counter()
+        self.by_kind: defaultdict[str, Fraction] = defaultdict(Fraction)
         self.calls: Counter[str] = Counter()
 
     @property

@@ -21,8 +21,8 @@ from lesson_code.sharding.split_block import Gather, Scatter, SplitBlock
 
 __all__ = ["count_parameters_of_rank", "measure", "predict_sent"]
 
-WIDTH, HEADS = 128, 4  # of the course's text model
-TEXTS, TOKENS = 4, 16
+WIDTH, HEADS = 96, 12  # 2, 3 and 4 ranks divide both, and the tokens of a text
+TEXTS, TOKENS = 4, 12
 ITEM = 8  # bytes of a number, in double precision
 CUT_BY_COLUMNS, CUT_BY_ROWS = ("q", "k", "v", "up"), ("o", "down")
 PLAN = dict.fromkeys(CUT_BY_COLUMNS, ColwiseParallel) | dict.fromkeys(CUT_BY_ROWS, RowwiseParallel)

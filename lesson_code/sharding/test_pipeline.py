@@ -72,8 +72,8 @@ def test_the_figure_says_bubble_and_stored_batches():
     with plt.style.context("default"):
         figure = draw_pipelines({name: simulate(name, 2, 8) for name in NAMES}, "time")
     assert [axis.get_title() for axis in figure.axes] == [
-        "AFAB: bubble 11%, at most 8 micro-batches stored",
-        "1F1B: bubble 11%, at most 2 micro-batches stored",
+        "AFAB: bubble 11%, stored micro-batches: at most 8",
+        "1F1B: bubble 11%, stored micro-batches: at most 2",
     ]
     assert [len(axis.patches) for axis in figure.axes] == [32, 32]
     plt.close(figure)

@@ -8,6 +8,7 @@ from course_utils.processes.ranks import ON_CPU, run_ranks
 from lesson_code.sharding import tensor_parallel
 from lesson_code.sharding.split_block import SplitBlock
 from lesson_code.sharding.tensor_parallel import (
+    HEADS,
     TEXTS,
     TOKENS,
     WIDTH,
@@ -16,7 +17,7 @@ from lesson_code.sharding.tensor_parallel import (
 )
 
 
-@pytest.fixture(scope="module", params=[2, 4])
+@pytest.fixture(scope="module", params=[2, 3])
 def measured(request, tmp_path_factory):
     size = request.param
     with pytest.MonkeyPatch.context() as patch:
@@ -60,7 +61,7 @@ def test_the_library_adds_up_the_gradients_of_q_k_and_v_one_by_one(measured):
 
 
 def test_the_formula_counts_a_real_block():
-    whole = Block(WIDTH, 4)
+    whole = Block(WIDTH, HEADS)
     assert count_parameters_of_rank(WIDTH, 1) == sum(p.numel() for p in whole.parameters())
     part = SplitBlock(whole, 1, 2)
     assert count_parameters_of_rank(WIDTH, 2) == sum(p.numel() for p in part.parameters())

@@ -27,7 +27,7 @@ def test_each_bar_lies_in_its_lane_at_its_time(axis):
     assert [patch.get_facecolor() for patch in axis.patches] == [
         to_rgba(COLOURS[bar.kind]) for bar in BARS
     ]
-    assert [text.get_text() for text in axis.texts] == ["W", "", ""]
+    assert [text.get_text() for text in axis.texts] == ["W"]
     assert axis.yaxis_inverted()
 
 
@@ -35,6 +35,12 @@ def test_lanes_may_be_given_and_may_be_empty(axis):
     draw_bars(axis, BARS, COLOURS, lanes=["c", "b", "a"])
     assert [label.get_text() for label in axis.get_yticklabels()] == ["c", "b", "a"]
     assert round(axis.patches[0].get_y() + 0.4) == 1
+
+
+def test_a_narrow_bar_has_no_label(axis):
+    draw_bars(axis, [Bar("a", "work", 0, 1, "no"), Bar("a", "work", 1, 100, "yes")], COLOURS)
+    assert [text.get_text() for text in axis.texts] == ["yes"]
+    assert len(axis.patches) == 2
 
 
 def test_the_legend_has_the_kinds_that_occur():
