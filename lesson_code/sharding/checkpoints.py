@@ -1,11 +1,7 @@
-"""A sharded training with checkpoints, in which the last rank can be told to die while it saves.
-
-The notebook writes ``saving_shards.py`` with ``save`` and ``load``, and every rank imports it.
-"""
+"""A sharded training with checkpoints, in which the last rank can be told to die while it saves."""
 
 import os
 import signal
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -21,6 +17,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.optim import AdamW
 
 from course_utils.processes.ranks import DEVICE
+from lesson_code.sharding.saving_shards import load_shards, save_shards
 
 STEPS, SAVE_EVERY = 20, 5
 BATCH = 12  # a multiple of 1, 2 and 3 ranks
@@ -105,9 +102,8 @@ def measure(rank: int, size: int, folder: str, die_at: int = 0, **_: object) -> 
     Returns:
         The first step, and the state right after loading, empty at step 0.
     """
-    saving = import_module("saving_shards")  # a file of the notebook
     model, optimizer = make_training(size)
-    first = saving.load(folder, model, optimizer)
+    first = load_shards(folder, model, optimizer)
     loaded = read_whole(model, optimizer) if first else {}
     for step in range(first, STEPS):
         take_step(model, optimizer, step, rank, size)
@@ -119,5 +115,5 @@ def measure(rank: int, size: int, folder: str, die_at: int = 0, **_: object) -> 
             torch.save(whole, Path(folder, f"whole_{done:06}.pt"))
         if (rank, done) == (size - 1, die_at):
             die_while_writing()
-        saving.save(folder, done, model, optimizer)
+        save_shards(folder, done, model, optimizer)
     return {"begun at": first, "loaded": loaded}
