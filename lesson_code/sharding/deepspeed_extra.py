@@ -8,7 +8,6 @@ from contextlib import nullcontext
 from importlib.util import find_spec
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel

@@ -66,7 +66,10 @@ def read_slurm(variables: Mapping[str, str]) -> dict[str, str]:
         hosts, job = variables["SLURM_JOB_NODELIST"], variables["SLURM_JOB_ID"]
     except KeyError as error:
         raise CourseError(f"{error.args[0]} is not set: start the script by srun") from None
-    return found | {"MASTER_ADDR": find_first_host(hosts), "MASTER_PORT": str(15000 + int(job[-4:]))}
+    return found | {
+        "MASTER_ADDR": find_first_host(hosts),
+        "MASTER_PORT": str(15000 + int(job[-4:])),
+    }
 
 
 # ---- Dask: each worker of a cluster is a node, and runs one rank

@@ -5,8 +5,8 @@ import os
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
-from importlib.metadata import requires
 from pathlib import Path
 
 import numpy as np
@@ -72,21 +72,16 @@ def test_without_deepspeed_it_says_what_is_missing(monkeypatch):
         deepspeed_extra.run()
 
 
-def find_requirement():
-    """As the extra of the course declares it."""
-    (found,) = [line for line in requires("course-utils") or [] if "deepspeed" in line.lower()]
-    return found.partition(";")[0].strip()
-
-
 def install_apart(folder):
     """A Python that has DeepSpeed, and all else from this environment; None: it cannot be had."""
     venv.create(folder, with_pip=True)
     python = folder / "bin/python"
     inside = sysconfig.get_path("purelib", "venv", {"base": str(folder)})
     Path(inside, "outer.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     command = [python, "-m", "pip", "install", "--quiet", "--no-build-isolation"]
     done = subprocess.run(
-        [*command, "deepspeed>=0.19.8,<0.20"],
+        [*command, *project["optional-dependencies"]["deepspeed"]],
         env=os.environ | {"DS_BUILD_OPS": "0"},
         capture_output=True,
         text=True,
