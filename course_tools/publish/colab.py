@@ -13,7 +13,6 @@ __all__ = ["COLAB_PACKAGES", "make_colab_cell"]
 COLAB_PACKAGES = (  # what lessons import; a test compares it with their imports
     "accelerate",
     "albumentations",
-    "ipywidgets",
     "lightning",
     "matplotlib",
     "numpy",

@@ -11,7 +11,8 @@ They stand in the ``headline`` of the lesson's metadata, a list of dictionaries,
 - ``{"study": …, "regime": …, "arm": …, "baseline": …}``: two variants of a study that
   ``course study`` trains, and ``"metric"``, an accuracy, where that is not the validation accuracy.
 
-A ``"label"`` says what these names do not say: the regime in which it was measured.
+A ``"label"`` says what these names do not say: the regime in which it was measured. A first
+headline with ``"finding": false`` keeps its lesson out of the README's list.
 """
 
 from collections.abc import Mapping, Sequence

@@ -158,6 +158,8 @@ def _is_finding(measured: str) -> bool:
 def format_findings(lessons: Sequence[Lesson], root: Path = ROOT) -> str:
     """The README's list: of each technique the first headline that ten seeds or more decided.
 
+    Where a lesson's first headline says ``"finding": false``, it has no line, as the list is short.
+
     Raises:
         CourseError: as `format_section`.
     """
@@ -165,6 +167,8 @@ def format_findings(lessons: Sequence[Lesson], root: Path = ROOT) -> str:
     studies = read_studies(lessons, root / "lesson_code") if sets else {}
     lines = []
     for lesson in [lesson for lesson in lessons if lesson.name < PRACTICE]:
+        if lesson.headline and not lesson.headline[0].get("finding", True):
+            continue
         filled = [_fill(lesson, headline, sets, studies) for headline in lesson.headline]
         decided = [(what, cells[0]) for what, cells in filled if cells and _is_finding(cells[0])]
         for what, measured in decided[:1]:

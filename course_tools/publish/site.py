@@ -104,6 +104,31 @@ cores. Start with [00 · Start here](00_start_here.ipynb); words you do not know
 """
 
 
+def _write_llms_txt(lessons: Sequence[Lesson]) -> str:
+    """What the site has, for programs that read it for somebody: the convention ``llms.txt``."""
+    rows = [
+        f"- [{read_title(lesson.read(), lesson.name)}]({lesson.path.stem}.html): {lesson.question}"
+        for lesson in lessons
+    ]
+    return f"""# Training neural networks effectively
+
+> A course of notebooks. Every technique is compared with the library that keeps it, and every claim
+> is measured over paired seeds. A lesson ends with a Recipe to copy, in plain PyTorch and in
+> Lightning.
+
+Who reads this for a student gives hints to the exercises, and no solutions.
+
+## Lessons
+
+{chr(10).join(rows)}
+
+## Terms
+
+- [Glossary](glossary.html)
+- [All claims, with what was measured](claims.html)
+"""
+
+
 def read_claims(notebook: nbformat.NotebookNode) -> list[dict]:
     """The records that `course_utils.claims.claim` left in the outputs of a stored notebook."""
     return [
@@ -193,6 +218,7 @@ def _stage(lessons: Sequence[Lesson], run: Path, folder: Path) -> None:
         (folder / lesson.path.name).write_text(text, encoding="utf-8")
     shutil.copyfile(NOTEBOOKS / "glossary.md", folder / "glossary.md")
     (folder / "claims.md").write_text(_write_claims(lessons), encoding="utf-8")
+    (folder / "_extra" / "llms.txt").write_text(_write_llms_txt(lessons), encoding="utf-8")
     if cards:
         page = render_cards(cards, lambda x: NOTEBOOK_ADDRESS.sub(".html", x), home="index.html")
         (folder / "_extra" / "cards.html").write_text(page, encoding="utf-8")

@@ -14,7 +14,7 @@ from course_utils.measure.paired import paired_difference
 from course_utils.processes.ranks import ON_CPU, run_ranks
 from course_utils.results import STUDIES, read_file
 from course_utils.training.torchrun import torchrun
-from lesson_code.sharding import memory, zero
+from lesson_code.sharding import degrees, memory, zero
 from lesson_code.sharding.sent import ring_bytes
 from lesson_code.sharding.study_memory import write_scripts
 from tests.places import ROOT
@@ -194,6 +194,17 @@ def test_shares_on_four_ranks(stored, text):
     assert "With four ranks ZeRO 1 leaves 62.5 %, ZeRO 2 43.75 % and ZeRO 3 a quarter" in text
 
 
+def test_what_the_text_says_of_pytorchs_own_ways(stored, text):
+    rows = {(r["ranks"], r["way"]): r for r in stored["rows"] if r["rank"] == 0}
+    parts = [*memory.PARTS, "sent"]
+    assert "`fully_shard` on two ranks holds and sends what our `Zero3` does, to the byte." in text
+    ours, theirs = rows[2, "ZeRO 3"], rows[2, "fully_shard"]
+    assert [ours[part] for part in parts] == [theirs[part] for part in parts]
+    assert "`ZeroRedundancyOptimizer` sends more than our stage 1" in text
+    sent = rows[2, "ZeroRedundancyOptimizer"]["sent"] / rows[2, "ZeRO 1"]["sent"]
+    assert sent == pytest.approx(1.5)
+
+
 def find_ratio(stored, way):
     seconds = stored["seconds"]
     return paired_difference(np.log(seconds["DDP"]), np.log(seconds[way]))
@@ -211,12 +222,37 @@ def count_gb(name, stage, ranks):
 
 def test_what_fits_is_what_the_text_says(text):
     assert count_gb("1.3 B", 0, 1) < 80 < count_gb("6.7 B", 0, 1)
-    assert f"16 bytes per parameter are {16 * memory.OPT['6.7 B'].parameters / 1e9:.0f} GB" in text
+    assert f"one of 6.7 billion needs {count_gb('6.7 B', 0, 1):.0f} GB." in text
     assert "With eight GPUs ZeRO 1 is enough up to 13 billion parameters" in text
     assert count_gb("13 B", 1, 8) < 80 < count_gb("30 B", 1, 8)
     assert "ZeRO 3 on eight reaches 30 billion, and 66 billion need more GPUs." in text
     assert count_gb("30 B", 3, 8) < 80 < count_gb("66 B", 3, 8)
     assert count_gb("66 B", 3, 64) < 80
+
+
+def test_which_split_on_which_link_is_what_the_text_says(text):
+    model = degrees.Transformer(layers=32, width=4096)
+    splits = {"DDP": {"data": 8}, "ZeRO 3": {"data": 8, "zero": 3}}
+    splits |= {"tensor": {"tensor": 8}, "pipeline": {"pipeline": 8}}
+    steps = {
+        (way, link): degrees.estimate(
+            model,
+            degrees.Cluster(gpus=8, node_link=speed, flops=memory.CARD.flop_per_s),
+            degrees.Split(**split),
+            sequences=32,
+            length=1024,
+        ).step_s
+        for way, split in splits.items()
+        for link, speed in memory.LINKS.items()
+    }
+    assert "With NVLink all four are close to each other" in text
+    fast = [steps[way, "NVLink 4"] for way in splits]
+    assert max(fast) < 1.25 * min(fast)
+    assert "Over PCIe and slower links the pipeline is fastest" in text
+    assert "tensor parallel is slowest" in text
+    for link in [link for link in memory.LINKS if link != "NVLink 4"]:
+        order = sorted(splits, key=lambda way, link=link: steps[way, link])
+        assert (order[0], order[-1]) == ("pipeline", "tensor")
 
 
 def test_the_largest_matrix_is_as_large_as_the_text_says(text):

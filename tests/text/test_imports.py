@@ -20,6 +20,7 @@ FLOORS = {
         ["claims", "data"],
         ["doctor", "training"],
         ["__init__", "checking", "plots"],
+        ["explore"],
     ],
     "course_tools": [
         [

@@ -10,7 +10,7 @@ LINK = re.compile(r"(?<!!)\[[^\]\n]*\]\(([^)\s]+)\)|<a href=\"([^\"]+)\"")
 CODE = re.compile(r"```.*?```|`[^`\n]+`|\$\$.*?\$\$", re.DOTALL)
 NOTEBOOKS = ROOT / "notebooks"
 DOCS = tuple(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))
-PAGES = ("README.md", "CONTRIBUTING.md", "data/README.md", *DOCS)
+PAGES = ("README.md", "AGENTS.md", "CONTRIBUTING.md", "data/README.md", *DOCS)
 
 
 def list_links(text):

@@ -8,6 +8,7 @@ from itertools import chain
 
 import packaging.markers
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -39,6 +40,13 @@ def count_statement_lines(function):
     """From the first statement after the docstring to the end of the last."""
     body = function.body[1:] if ast.get_docstring(function) else function.body
     return body[-1].end_lineno - body[0].lineno + 1 if body else 0
+
+
+def test_the_citation_names_the_version_and_the_licence():
+    cited, project = yaml.safe_load((ROOT / "CITATION.cff").read_text()), read_pyproject()
+    assert (cited["version"], cited["license"]) == (project["version"], project["license"])
+    [title] = re.findall(r"^# (.+)$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE)
+    assert cited["title"] == title
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,24 @@ def test_uv_is_taken_in_its_locked_version_with_its_hashes():
     assert len(lines) > 10
 
 
+def test_without_cuda_all_else_is_locked():
+    lock = set_up.LOCK.read_text()
+    kept, pytorch = set_up.leave_out_cuda(lock)
+    assert [name.partition("==")[0] for name in pytorch] == ["torch", "torchvision"]
+    assert all(f"\n{requirement} \\\n" in lock for requirement in pytorch)
+    names = re.findall(r"^(\S+)==", lock, re.MULTILINE)
+    left_out = set(names) - set(re.findall(r"^(\S+)==", kept, re.MULTILINE))
+    assert {"torch", "torchvision", "triton", "nvidia-dali-cuda120"} <= left_out
+    assert {"torchmetrics", "pytorch-lightning", "timm", "uv"} <= set(names) - left_out
+    assert all(name in ("torch", "torchvision", "triton") or "-" in name for name in left_out)
+    own = set_up.find_requirement(lock, "timm")
+    assert own in kept  # with its hashes
+    assert set_up.leave_out_cuda("timm==1 \\\n    --hash=sha256:0\n") == (
+        "timm==1 \\\n    --hash=sha256:0\n",
+        [],
+    )
+
+
 @pytest.fixture
 def commands(tmp_path, monkeypatch):
     """Commands that `set_up` runs, in a folder of its own; they do nothing."""
@@ -47,8 +65,32 @@ def commands(tmp_path, monkeypatch):
     return started
 
 
+@pytest.mark.parametrize("cpu", [False, True])
+def test_pytorch_without_cuda_comes_from_its_own_index(cpu, commands):
+    set_up.install_by_uv(cpu)
+    by_uv = [command for command in commands if "uv" in command]
+    locked = [command for command in by_uv if "--require-hashes" in command]
+    others = [command for command in by_uv if "--torch-backend" in command]
+    assert (len(locked), len(others)) == (1, int(cpu))
+    for command in others:
+        assert command[command.index("--torch-backend") + 1] == "cpu"
+        assert command[-2].startswith("torch==")
+        assert command[-1].startswith("torchvision==")
+
+
+def test_pip_does_not_install_cuda_in_its_place(commands, monkeypatch):
+    def fail(cpu):
+        raise OSError("no such index")
+
+    monkeypatch.setattr(set_up, "install_by_uv", fail)
+    with pytest.raises(OSError, match="no such index"):
+        set_up.set_up(cpu=True)
+    assert not commands[1:]  # the first one asks whether pip runs
+    assert not (set_up.FOLDER / "installed").exists()
+
+
 def test_pip_installs_what_uv_cannot(commands, capsys, monkeypatch):
-    def fail():
+    def fail(cpu):
         raise OSError("no such index")
 
     monkeypatch.setattr(set_up, "install_by_uv", fail)
@@ -59,7 +101,7 @@ def test_pip_installs_what_uv_cannot(commands, capsys, monkeypatch):
 
 
 def test_what_fails_leaves_no_finished_installation(commands, monkeypatch):
-    def fail():
+    def fail(*cpu):
         raise OSError("no network")
 
     monkeypatch.setattr(set_up, "install_by_uv", fail)

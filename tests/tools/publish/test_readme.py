@@ -294,3 +294,5 @@ def test_findings_are_the_first_headlines_that_are_decided_over_ten_seeds(
     assert format_findings([shown], tmp_path) == (
         "- 01 · mixup against baseline (ten): **helps**, +1.00 (+1.00 to +1.00)"
     )
+    hidden = dataclasses.replace(lesson, headline=[undecided | {"finding": False}, helpful])
+    assert "- 01" not in format_findings([hidden], tmp_path)

@@ -113,6 +113,14 @@ def test_no_solution_is_on_the_site_and_other_code_is(site):
     assert "NotImplementedError" in text
 
 
+def test_programs_that_read_the_site_are_told_what_it_has(site, pages, lessons):
+    text = (site / "llms.txt").read_text(encoding="utf-8")
+    links = re.findall(r"^- \[.+\]\((\S+)\)", text, re.MULTILINE)
+    assert len(links) == len(lessons) + 2
+    assert all((site / link).is_file() for link in links)
+    assert all(lesson.question in text for lesson in lessons)
+
+
 def test_claims_stand_on_their_page(site):
     assert CLAIM["text"] in (site / "claims.html").read_text(encoding="utf-8")
 

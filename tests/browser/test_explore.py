@@ -1,0 +1,176 @@
+"""Figures with sliders: what they show in a browser is what Python computes."""
+
+import json
+import re
+
+import nbformat
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import nn
+from torch.optim import SGD
+
+from course_utils.measure.paired import paired_difference
+from course_utils.training.schedules import warmup_cosine
+from tests.places import find_notebooks
+
+MOVE = "(input, value) => { input.value = value; input.dispatchEvent(new Event('input')); }"
+PIXEL = """([column, row]) => [...document.querySelector('canvas').getContext('2d')
+  .getImageData(column, row, 1, 1).data]"""
+COLUMN, ROW = 3, 5  # of a pixel that CutMix does not change
+
+
+def read_figures():
+    """Of each lesson with such a figure: its stored output, as HTML."""
+    found = {}
+    for path in find_notebooks():
+        for cell in nbformat.read(path, 4).cells:
+            for output in cell.get("outputs", []):
+                text = output.get("data", {}).get("text/html", "")
+                if 'class="explore"' in text:
+                    found[path.stem] = text
+    return found
+
+
+FIGURES = read_figures()
+
+
+@pytest.fixture(params=[(390, "light"), (1366, "dark")], ids=["phone", "dark screen"])
+def show(request, browser):
+    """Opens the figure of a lesson; afterwards the page has had no error."""
+    width, colours = request.param
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=colours)
+    faults = []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("request", lambda asked: faults.append(asked.url))
+
+    def open_figure(lesson):
+        page.set_content(f"<!doctype html><body>{FIGURES[lesson]}")
+        assert page.locator("img").count() == 0
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        return page
+
+    yield open_figure
+    page.close()
+    assert not faults
+
+
+def read_data(lesson):
+    """What the figure draws."""
+    return json.loads(re.search(r"draw\(root, (\{.*\})\);", FIGURES[lesson])[1])
+
+
+def move(page, *values):
+    """Moves the sliders; returns the sentence and the rows of the table."""
+    inputs = page.locator("input[type=range]").all()
+    for slider, value in zip(inputs, values, strict=True):
+        slider.evaluate(MOVE, value)
+    rows = [row.locator("td").all_inner_texts() for row in page.locator("tbody tr").all()]
+    return page.locator(".explore p").inner_text(), rows
+
+
+def test_the_schedules_are_those_of_pytorch(show):
+    page = show("04_warmup_cosine")
+    for warmup, minimum, decay in ((10, 0.0, 20), (30, 0.25, 50)):
+        sentence, rows = move(page, warmup, minimum, decay)
+        optimizer = SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+        schedule = warmup_cosine(optimizer, 100, warmup_steps=warmup, min_lr=minimum)
+        cosine = []
+        for _ in range(100):
+            cosine.append(optimizer.param_groups[0]["lr"])
+            optimizer.step()
+            schedule.step()
+        stable = [min((s + 1) / (warmup + 1), 1, (100 - s) / decay) for s in range(100)]
+        for step, *shown in rows:
+            expected = (cosine[int(step)], stable[int(step)])
+            assert list(map(float, shown)) == pytest.approx(expected, abs=6e-4)
+        means = [int(x) for x in re.findall(r"(\d+) %", sentence)]
+        assert means == pytest.approx([100 * np.mean(cosine), 100 * np.mean(stable)], abs=0.51)
+
+
+def test_the_mixture_and_its_distribution_are_those_of_the_formula(show):
+    page, data = show("05_mixup"), read_data("05_mixup")
+    for lam, alpha in ((0.25, 0.1), (0.8, 1.0), (0.5, 2.4)):
+        sentence, [shown] = move(page, lam, alpha)
+        inside = np.diff(stats.beta(alpha, alpha).cdf([0.1, 0.9]))[0]
+        [share] = re.findall(r"(\d+) % of λ", sentence)
+        assert int(share) == pytest.approx(100 * inside, abs=0.51)
+        assert [float(text.split(": ")[1]) for text in shown] == pytest.approx([lam, 1 - lam])
+        mixed = page.evaluate(PIXEL, [COLUMN, ROW])
+        place = 3 * (ROW * data["side"] + COLUMN)
+        first, second = (np.array(data[x][place : place + 3]) for x in ("first", "second"))
+        assert mixed[:3] == pytest.approx(lam * first + (1 - lam) * second, abs=1)
+
+
+def test_the_saw_tooth_has_the_peak_of_the_chosen_number_of_segments(show):
+    page = show("10_gradient_checkpointing")
+    data = read_data("10_gradient_checkpointing")
+    for place, trace in list(enumerate(data["traces"]))[1:]:
+        sentence, rows = move(page, place)
+        assert sentence.startswith(f"With {trace['segments']} segments the peak is ")
+        assert float(rows[1][1]) == pytest.approx(max(y for _, y in trace["points"]), abs=0.006)
+        assert float(rows[1][2]) == trace["points"][-1][0]
+
+
+def test_the_verdict_of_the_first_seeds_is_that_of_the_course(show):
+    page, data = show("00_start_here"), read_data("00_start_here")
+    verdicts = set()
+    for place, comparison in enumerate(data["comparisons"]):
+        for seeds in (2, 3, 7, 10):
+            sentence, [row] = move(page, place, seeds)
+            chosen = comparison["differences"][:seeds]
+            found = paired_difference(np.zeros(seeds), chosen)
+            verdict = found.verdict(margin=1)
+            verdicts.add(verdict)
+            assert row[3].partition(" ")[0] == verdict
+            numbers = re.findall(r"[+−][\d.]+", f"{row[1]} {row[2]}")
+            shown = [float(x.replace("−", "-")) for x in numbers]
+            assert shown == pytest.approx([found.mean, found.low, found.high], abs=0.006)
+            assert sentence == f"{comparison['name']}: the first {seeds} seeds say: {row[3]}."
+    assert verdicts == {"helps", "hurts", "equivalent", "inconclusive"}
+
+
+def test_the_replay_shows_who_is_first(show):
+    page, data = show("12_putting_it_together"), read_data("12_putting_it_together")
+    end = max(rival["curve"][-1][0] for rival in data["rivals"])
+    for now in (0, 100, round(end / 2), 5 * round(end / 5) + 5):
+        sentence, rows = move(page, now)
+        now = page.locator("input").evaluate("input => input.valueAsNumber")
+        passed = {
+            rival["label"]: [y for x, y in rival["curve"] if x <= now] for rival in data["rivals"]
+        }
+        for label, accuracy, ended in rows:
+            assert accuracy == (f"{passed[label][-1]:.1f}" if passed[label] else "–")
+            curve = next(x["curve"] for x in data["rivals"] if x["label"] == label)
+            assert ended == ("has ended" if len(passed[label]) == len(curve) else "")
+        best = max((values[-1] for values in passed.values() if values), default=None)
+        assert (f"{best:.1f} %" if best else "Nobody") in sentence
+
+
+def test_the_shares_under_a_loss_scale_are_those_of_fp16(show):
+    page, data = show("07_mixed_precision"), read_data("07_mixed_precision")
+    counts = np.array(data["counts"])
+    middles = 2.0 ** (data["first"] + np.arange(len(counts)) + 0.5)
+    for power in (0, 9, 16, 31):
+        sentence, [row] = move(page, power)
+        stored = torch.tensor(middles * 2.0**power).half()
+        limits = torch.finfo(torch.float16)
+        zero, infinite = stored == 0, stored.isinf()
+        fading = ~zero & (stored < limits.smallest_normal)
+        kinds = (zero, fading, ~(zero | fading | infinite), infinite)
+        expected = [100 * counts[kind.numpy()].sum() / counts.sum() for kind in kinds]
+        assert list(map(float, row)) == pytest.approx(expected, abs=0.051)
+        assert f"{row[0]} % of the gradients become 0" in sentence
+
+
+def test_the_calculator_shows_what_fits(show):
+    page, data = show("20_sharding"), read_data("20_sharding")
+    for model, count in ((3, 3), (5, 6), (5, 0), (0, 12)):
+        sentence, rows = move(page, model, count)
+        sums = np.sum(data["gb"][model][count], axis=1)
+        assert [float(row[-1]) for row in rows] == pytest.approx(list(sums), abs=0.06)
+        pairs = zip(data["ways"], sums, strict=True)
+        fitting = [way for way, size in pairs if size <= data["limit"]]
+        assert (", ".join(fitting) or "nothing fits") in sentence
+        assert sentence.startswith(f"{data['models'][model]} parameters on ")
