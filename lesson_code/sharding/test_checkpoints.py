@@ -31,8 +31,8 @@ def trained(tmp_path_factory):
     saved.mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
+        arguments = {"folder": "saved", "die_at": 15}
         with pytest.raises(CourseError) as died:
-            arguments = {"folder": "saved", "die_at": 15}
             run_ranks(checkpoints, arguments=arguments, environment=ON_CPU)
         left = {path.name for path in saved.iterdir() if path.is_dir()}
         sizes = {name: (saved / name / "__1_0.distcp").stat().st_size for name in left}

@@ -5,10 +5,11 @@ import os
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
-from importlib.metadata import requires
 from pathlib import Path
 
+import nbformat
 import numpy as np
 import pytest
 
@@ -21,6 +22,12 @@ from tests.places import ROOT
 @pytest.fixture(scope="module")
 def stored():
     return read_file(STUDIES / "sharding/study_deepspeed.json")
+
+
+@pytest.fixture(scope="module")
+def text():
+    notebook = nbformat.read(ROOT / "notebooks/20_sharding.ipynb", as_version=4)
+    return "\n".join(cell.source for cell in notebook.cells)
 
 
 def find_gap(ways, name, other="DDP"):
@@ -45,21 +52,25 @@ def check_ways(ways, tolerance):
     assert [rank["weights"] for rank in ways["ZeRO 3"]] == [sharded, sharded]
 
 
-def test_the_stored_losses_and_bytes_are_those_of_the_text(stored):
+def test_the_stored_losses_and_bytes_are_those_of_the_text(stored, text):
     ways = stored["ways"]
     last_digit = np.spacing(np.float32(max(ways["DDP"][0]["losses"] + ways["DDP"][1]["losses"])))
     check_ways(ways, tolerance=last_digit)
-    assert find_gap(ways, "ZeRO 1") == find_gap(ways, "ZeRO 2") == 0, "in every digit"
-    assert find_gap(ways, "ZeRO 3") > 0, "the text says that the last digit differs"
+    said = "ZeRO 1 and 2 have DDP's losses in every digit, and ZeRO 3 differs in the last one."
+    assert said in text
+    assert find_gap(ways, "ZeRO 1") == find_gap(ways, "ZeRO 2") == 0
+    assert find_gap(ways, "ZeRO 3") > 0
 
 
-def test_gradients_are_clipped_where_nothing_is_said(stored):
+def test_gradients_are_clipped_where_nothing_is_said(stored, text):
+    assert 'without `"gradient_clipping": 0` it clips to a norm of 1, silently' in text
     ways = stored["ways"]
     assert find_gap(ways, "ZeRO 2, clipping unsaid", "ZeRO 2, clipped") == 0
     assert find_gap(ways, "ZeRO 2, clipped") > 0.01
 
 
-def test_accumulation_by_hand_takes_twice_the_steps(stored):
+def test_accumulation_by_hand_takes_twice_the_steps(stored, text):
+    assert "gets a step after *each* of them, twice as many as intended" in text
     steps = {name: way["steps"] for name, way in stored["accelerate"].items()}
     assert steps == {"accumulate": stored["steps"], "by hand": 2 * stored["steps"]}
     assert stored["accelerate"]["accumulate"]["gap"] < 1e-3
@@ -72,21 +83,16 @@ def test_without_deepspeed_it_says_what_is_missing(monkeypatch):
         deepspeed_extra.run()
 
 
-def find_requirement():
-    """As the extra of the course declares it."""
-    (found,) = [line for line in requires("course-utils") or [] if "deepspeed" in line.lower()]
-    return found.partition(";")[0].strip()
-
-
 def install_apart(folder):
     """A Python that has DeepSpeed, and all else from this environment; None: it cannot be had."""
     venv.create(folder, with_pip=True)
     python = folder / "bin/python"
     inside = sysconfig.get_path("purelib", "venv", {"base": str(folder)})
     Path(inside, "outer.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     command = [python, "-m", "pip", "install", "--quiet", "--no-build-isolation"]
     done = subprocess.run(
-        [*command, "deepspeed>=0.19.8,<0.20"],
+        [*command, *project["optional-dependencies"]["deepspeed"]],
         env=os.environ | {"DS_BUILD_OPS": "0"},
         capture_output=True,
         text=True,

@@ -1,11 +1,13 @@
 """AdamW with its state in the CPU's memory, and what a larger batch does for it."""
 
+import nbformat
 import pytest
 import torch
 from torch import nn
 from torch.optim import AdamW
 
 from lesson_code.sharding import memory, offload, zero
+from tests.places import ROOT
 
 
 def test_offloaded_steps_are_those_of_adamw_also_without_some_gradients():
@@ -49,15 +51,21 @@ def test_the_share_by_hand():
 
 
 def test_what_fits_is_what_the_text_says():
+    notebook = nbformat.read(ROOT / "notebooks/20_sharding.ipynb", as_version=4)
+    (text,) = [cell.source for cell in notebook.cells if cell.id == "offload-text"]
+    assert "With 2,048 tokens in a step the link would take 60 % of it" in text
+    assert "and with 131,072 tokens 2 %" in text
+    assert "6.7 billion parameters, which does not fit on the GPU" in text
+    assert "as that of 1.3 billion does, offload only costs time" in text
     plans = {
         (name, is_offloaded): offload.plan_tokens(memory.OPT[name], 131_072, is_offloaded)
         for name in ("1.3 B", "6.7 B", "13 B", "30 B")
         for is_offloaded in (False, True)
     }
-    assert plans["6.7 B", False].most_tokens == 0, "does not fit on the GPU"
+    assert plans["6.7 B", False].most_tokens == 0
     assert plans["6.7 B", True].most_tokens == 131_072
     assert round(100 * plans["6.7 B", True].share) == 2
     assert round(100 * offload.plan_tokens(memory.OPT["6.7 B"], 2048, True).share) == 60
     gone = plans["1.3 B", True].tokens_per_s / plans["1.3 B", False].tokens_per_s
-    assert gone < 1, "where it fits, offload only costs time"
+    assert gone < 1
     assert plans["30 B", True].most_tokens == 0

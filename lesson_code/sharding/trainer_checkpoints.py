@@ -1,6 +1,5 @@
-"""Lightning's ``ModelParallelStrategy`` on CPU ranks, and the checkpoints that its Trainer writes."""
+"""Lightning's ``ModelParallelStrategy`` on CPU ranks, and what its Trainer saves."""
 
-from pathlib import Path
 from typing import Any
 
 import lightning as L
