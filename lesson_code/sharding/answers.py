@@ -59,6 +59,8 @@ def plant_faults() -> list[tuple[str, ...]]:
     return found
 
 
+TURNS, BATCH = "range(-ahead, batches)", "turn + ahead"
+
 WRONG = {
     "measure_own": [
         predict(
@@ -175,28 +177,20 @@ WRONG = {
         (GRADIENT, f"{GRADIENT}.neg()", "not the weights of one process: look"),
     ],
     "schedule_pipeline": [
-        ("ahead = ranks - rank - 1", "ahead = batches", "are allowed: store less"),
-        ("ahead = ranks - rank - 1", "ahead = 0", "units of time, and 38 are allowed"),
+        (TURNS, "range(-batches, batches)", BATCH, "turn + batches", "are allowed: store less"),
+        (TURNS, "range(batches)", BATCH, "turn", "units of time, and 38 are allowed"),
         (
-            "        if rank < ranks - 1:\n            yield send",
-            "        if rank < 3:\n            yield send",
+            "            if ahead > 0:\n                yield send",
+            "            if rank < 3:\n                yield send",
             "but not 2 ranks with 5 batches",
         ),
         ("    yield update(rank)\n", "", "update"),
         ("    yield store(state(rank))\n", "", "state"),
-        (
-            "            yield recv(activation(rank, batch), rank - 1)",
-            "            pass",
-            "activation",
-        ),
+        ("yield recv(activation(rank, batch), rank - 1)", "pass", "activation"),
         ("yield send(activation(rank + 1, batch), rank + 1)", "pass", "waits"),
-        ("yield backward(rank, batch)", "pass", "gradient"),
-        (
-            "for batch in range(batches):\n        if",
-            "for batch in range(batches - 1):\n        if",
-            "batch",
-        ),
-        ("yield store(weight(rank))", "yield store(weight(0))", "weight"),
+        ("yield backward(rank, turn)", "pass", "gradient"),
+        (TURNS, "range(-ahead, batches - 1)", "batch"),
+        ("store(weight(rank))", "store(weight(0))", "weight"),
         ("    yield update(rank)", "    return None\n    yield update(rank)", "update"),
     ],
 }
@@ -227,7 +221,7 @@ RIGHT = {
         ),
     ],
     "schedule_pipeline": [
-        ("ahead = ranks - rank - 1", "ahead = min(ranks - rank - 1, batches)"),
+        (TURNS, "range(-min(ahead, batches), batches)"),
         (
             "    yield store(weight(rank))\n    yield store(state(rank))\n",
             "    yield store(state(rank))\n    yield store(weight(rank))\n",

@@ -392,7 +392,7 @@ def _require_the_end(ranks: Sequence[_Rank]) -> None:
         f"rank {rank.number} {'has ended' if rank.next is None else f'waits in {rank.next}'}"
         for rank in (stuck[0], *others[:1])
     ]
-    raise ScheduleError(f"{' and '.join(doing).capitalize()}: nobody can go on.")
+    raise ScheduleError(f"{' and '.join(doing).capitalize()}: no rank can go on.")
 
 
 def _require_updated(ranks: Sequence[_Rank], task: Task) -> None:

@@ -7,9 +7,10 @@ that they are the same in every run and on every machine.
 The times were declared before any was measured: on two ranks, in each round every way takes three
 steps, in an order that changes from round to round; the slowest rank's time counts. The lesson
 reads the ratio of each way's time to DDP's in the same round, and calls it decided if the 95 %
-interval of the geometric mean over the rounds excludes 1. Nothing else may run meanwhile.
+interval of the geometric mean over the rounds excludes 1. All ways stand in each round, so that
+what else runs on the machine meets all of them; it makes the interval wider.
 
-About two minutes. The file is written at the end, so an interrupted measurement leaves the old
+About three minutes. The file is written at the end, so an interrupted measurement leaves the old
 one:
 
     .venv/bin/python lesson_code/sharding/study_memory.py --rounds 40 --save

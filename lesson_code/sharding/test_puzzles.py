@@ -249,7 +249,7 @@ WRONG = [
     (DP, lambda rank, *sizes: [recv(activation(1, 0), (rank + 1) % 4)],
      "Rank 0 waits in recv of the activation of batch 0 before layer 1 from rank 1 and rank 1"),
     (DP, lambda rank, *sizes: [all_reduce(gradient(rank))], "waits in all_reduce of the gradient of"
-     " layer 0 and rank 1 waits in all_reduce of the gradient of layer 1: nobody can go on"),
+     " layer 0 and rank 1 waits in all_reduce of the gradient of layer 1: no rank can go on"),
     (DP, lambda *sizes: None, "the schedule yields no instructions"),
     (DP, lambda *sizes: [forward], "this is no instruction"),
     (DP, endless, "the schedule does not end"),
@@ -272,11 +272,11 @@ WRONG = [
      "Rank 3, forward(0, 3): the weight of layer 0 is not there"),
     (PIPE, partial(pipeline, ahead=8), "Rank 3 needs 21,504 bytes in backward(3, 0), and 9,216"),
     (PIPE, one_after_the_other, "The step takes 108.5 units of time, and 38 are allowed"),
-    (PIPE, without("send", pipeline), "nobody can go on"),
+    (PIPE, without("send", pipeline), "no rank can go on"),
     (PIPE, without("recv", pipeline),
      "Rank 1, forward(1, 0): the activation of batch 0 before layer 1 is not there: run the layer "
      "before it first, or receive it"),
-    (PIPE, without("send", pipeline, lambda rank: rank == 0), "nobody can go on"),
+    (PIPE, without("send", pipeline, lambda rank: rank == 0), "no rank can go on"),
     (PIPE, twice("send", pipeline), "is not there: nothing to send"),
     (PIPE, replaced("recv", lambda x, r: [x._replace(thing=x.thing._replace(batch=7))][:1],
                     pipeline), "what arrives next from rank 0 is the activation of batch 0 before"),

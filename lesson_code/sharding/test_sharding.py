@@ -205,9 +205,18 @@ def test_what_the_text_says_of_pytorchs_own_ways(stored, text):
     assert sent == pytest.approx(1.5)
 
 
-def find_ratio(stored, way):
+def test_times_are_what_the_text_says(stored, text):
+    assert stored["rounds"] >= 20
+    assert (
+        "Here every stage is slower than DDP: ZeRO 1 and 2 take about 1.2 times as long, " in text
+    )
+    assert "ZeRO 3 1.6 times and `fully_shard` 2.5 times" in text
+    expected = {"ZeRO 1": 1.2, "ZeRO 2": 1.2, "ZeRO 3": 1.6, "fully_shard": 2.5}
     seconds = stored["seconds"]
-    return paired_difference(np.log(seconds["DDP"]), np.log(seconds[way]))
+    for way, times in expected.items():
+        found = paired_difference(np.log(seconds["DDP"]), np.log(seconds[way]))
+        assert found.low > 0, way
+        assert round(float(np.exp(found.mean)), 1) == times
 
 
 # ---- Numbers of the text that the calculator gives.
