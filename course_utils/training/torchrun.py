@@ -159,7 +159,7 @@ def torchrun(
         raise CourseError(f"there is no script {script} here: write it first, or give its path")
     job = f"course-{uuid.uuid4().hex}"
     meeting = f"127.0.0.1:{_require_free(port) if port else _find_free_port()}"
-    options = {
+    options: dict[str, object] = {
         "nnodes": nodes,
         "nproc_per_node": processes,
         "max_restarts": max_restarts,
@@ -169,7 +169,7 @@ def torchrun(
         "rdzv_conf": "timeout=60" if static else "join_timeout=60,last_call_timeout=1",
         "local_addr": "127.0.0.1",
     }
-    numbers = [{"node_rank": number} if static else {} for number in range(nodes)]
+    own: list[dict[str, object]] = [{"node_rank": i} if static else {} for i in range(nodes)]
     # a store of its own for every start of the group: in the shared one a restarted rank can find
     # the address of the rank that died, and waits for it
     own_store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
@@ -185,7 +185,7 @@ def torchrun(
         says = [Path(folder) / f"agent{number}.log" for number in range(nodes)]
         agents = []
         try:
-            for log, said, number in zip(logs, says, numbers, strict=True):
+            for log, said, number in zip(logs, says, own, strict=True):
                 command = _command(Path(script), arguments, log, options | number)
                 with said.open("w") as out:
                     agents.append(subprocess.Popen(command, env=variables, stdout=out, stderr=out))

@@ -3,7 +3,7 @@
 import os
 import signal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import torch
@@ -57,8 +57,8 @@ def read_whole(model: nn.Module, optimizer: AdamW) -> dict[str, Tensor]:
     """
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     weights, state = get_state_dict(model, optimizer, options=options)
-    found: dict[str, Any] = dict(weights)
-    for name, values in state.get("state", {}).items():
+    found, moments = dict[str, Any](weights), cast(dict[str, Any], state.get("state", {}))
+    for name, values in moments.items():
         found |= {f"{name}.{kind}": value for kind, value in values.items()}
     return {name: tensor.clone() for name, tensor in found.items()}
 

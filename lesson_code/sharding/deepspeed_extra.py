@@ -109,11 +109,10 @@ def _train_by_deepspeed(deepspeed: Any, config: dict, batches: list[zero.Batch])
         engine.step()  # also clears the gradients
         losses.append(loss.item())
     inner = getattr(optimizer, "optimizer", optimizer)
-    stage = config["zero_optimization"]["stage"]
     # what the optimizer steps: with ZeRO this rank's part, in a tensor of its own
     own = getattr(optimizer, "fp32_partitioned_groups_flat", None)
     own = own or getattr(optimizer, "single_partition_of_fp32_groups", [])
-    held = [p.ds_tensor if stage == 3 else p for p in model.parameters()]
+    held = [getattr(p, "ds_tensor", p) for p in model.parameters()]  # stage 3: this rank's part
     return {
         "losses": losses,
         "moments": _count(x for entry in inner.state.values() for x in entry.values()),

@@ -1,6 +1,7 @@
 """Save and load a sharded training, so that any number of ranks can go on from it."""
 
 from pathlib import Path
+from typing import Any
 
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
@@ -25,7 +26,7 @@ def load_shards(folder: str, model: nn.Module, optimizer: Optimizer) -> int:
     if last is None:
         return 0
     weights, state = get_state_dict(model, optimizer)  # says which shards this rank needs
-    saved = {"step": 0, "model": weights, "optimizer": state}
+    saved: dict[str, Any] = {"step": 0, "model": weights, "optimizer": state}
     dcp.load(saved, checkpoint_id=last)  # in place
     set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=state)
     return saved["step"]

@@ -25,9 +25,10 @@ class LitSharded(L.LightningModule):
 
     def configure_model(self) -> None:
         """Called when the ranks have met and the mesh is there; by `load_from_checkpoint`, too."""
-        if self._device_mesh is not None:
+        mesh = self.device_mesh
+        if mesh is not None:
             for part in (self.model[0], self.model[2], self.model):
-                fully_shard(part, mesh=self.device_mesh["data_parallel"])
+                fully_shard(part, mesh=mesh["data_parallel"])
 
     def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
         return F.cross_entropy(self.model(batch[0]), batch[1])
