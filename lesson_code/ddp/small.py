@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import SGD
 
-from course_utils.processes.ranks import DEVICE, GPUS, join, leave
+from course_utils.ranks import DEVICE, GPUS, join, leave
 
 __all__ = ["DEVICE", "GPUS", "build", "join", "leave", "make_batch", "read_weights", "train"]
 

@@ -16,7 +16,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.optim import AdamW
 
-from course_utils.processes.ranks import DEVICE
+from course_utils.ranks import DEVICE
 from lesson_code.sharding.saving_shards import load_shards, save_shards
 
 STEPS, SAVE_EVERY = 20, 5

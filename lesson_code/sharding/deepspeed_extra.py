@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW
 
 from course_utils.errors import CourseError
-from course_utils.processes.ranks import ON_CPU, run_ranks
+from course_utils.ranks import ON_CPU, run_ranks
 from lesson_code.sharding import zero
 
 MISSING = (

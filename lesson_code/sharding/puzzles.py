@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from course_utils import plots
 from course_utils.gantt import draw_bars, make_legend
-from course_utils.processes.ranks import ON_CPU, run_ranks
+from course_utils.ranks import ON_CPU, run_ranks
 from lesson_code.sharding import messages
 from lesson_code.sharding.schedules import Schedule
 from lesson_code.sharding.simulator import Simulation, Task, simulate

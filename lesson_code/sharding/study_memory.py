@@ -30,7 +30,7 @@ import typer
 
 from course_tools.study.keep import keep
 from course_utils.files import ROOT
-from course_utils.processes.ranks import ON_CPU, run_ranks
+from course_utils.ranks import ON_CPU, run_ranks
 from lesson_code.sharding import zero
 
 DEPTH, TEXTS = 8, 8

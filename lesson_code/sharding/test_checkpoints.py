@@ -15,7 +15,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict
 from torch.optim import AdamW
 
 from course_utils.errors import CourseError
-from course_utils.processes.ranks import ON_CPU, run_ranks
+from course_utils.ranks import ON_CPU, run_ranks
 from lesson_code.sharding import checkpoints, trainer_checkpoints
 from lesson_code.sharding.saving_shards import load_shards
 from lesson_code.sharding.trainer_checkpoints import LitSharded

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from lightning.fabric.plugins.environments import SLURMEnvironment
 
 from course_utils.errors import CourseError
-from course_utils.processes.ranks import ON_CPU, run_ranks
+from course_utils.ranks import ON_CPU, run_ranks
 from lesson_code.sharding import checkpoints, nodes
 
 

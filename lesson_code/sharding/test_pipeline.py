@@ -5,7 +5,7 @@ import itertools
 import matplotlib.pyplot as plt
 import pytest
 
-from course_utils.processes.ranks import ON_CPU, run_ranks
+from course_utils.ranks import ON_CPU, run_ranks
 from lesson_code.sharding import pipeline
 from lesson_code.sharding.pipeline import (
     Work,

@@ -7,7 +7,7 @@ from functools import partial
 import matplotlib.pyplot as plt
 import pytest
 
-from course_utils.processes.ranks import ON_CPU, run_ranks
+from course_utils.ranks import ON_CPU, run_ranks
 from lesson_code.sharding import messages, simulator
 from lesson_code.sharding.puzzles import PUZZLES, judge, run_solved, try_puzzle
 from lesson_code.sharding.schedules import (

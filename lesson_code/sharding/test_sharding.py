@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from course_utils.measure.paired import paired_difference
-from course_utils.processes.ranks import ON_CPU, run_ranks
+from course_utils.ranks import ON_CPU, run_ranks
 from course_utils.results import STUDIES, read_file
 from course_utils.training.torchrun import torchrun
 from lesson_code.sharding import degrees, memory, zero

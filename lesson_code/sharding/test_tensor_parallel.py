@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from course_utils.models.text_small import Block
-from course_utils.processes.ranks import ON_CPU, run_ranks
+from course_utils.ranks import ON_CPU, run_ranks
 from lesson_code.sharding import tensor_parallel
 from lesson_code.sharding.split_block import SplitBlock
 from lesson_code.sharding.tensor_parallel import (

@@ -2,7 +2,7 @@ import psutil
 import pytest
 
 from course_utils.errors import CourseError
-from course_utils.processes.ranks import ON_CPU, run_ranks
+from course_utils.ranks import ON_CPU, run_ranks
 
 PART = """
 import torch.distributed as dist
