@@ -106,7 +106,7 @@ def choose_all(differences, size):
 
 def test_few_seeds_often_say_nothing_and_sometimes_something_else(cells, study):
     """Helps where ten seeds say hurts, or equivalent where they say either, and so on."""
-    assert "Few seeds often tell you nothing" in cells["power-md"]
+    assert "Few seeds often tell nothing" in cells["power-md"]
     assert "a definite verdict that all ten do not confirm" in cells["power-md"]
     something_else = 0
     for verdict, place in CHOSEN.items():
