@@ -21,9 +21,9 @@ function draw(root, data) {
       });
       axes.clear();
       for (const { passed, number } of places) {
-        const colour = data.colours[number % data.colours.length];
-        const drawn = colour === "#000000" ? "currentColor" : colour;
-        axes.line([[0, 0], ...passed], drawn, number < data.colours.length ? "none" : "6 4");
+        const colour = data.colours[number];
+        const drawn = colour === "#000000" ? "currentColor" : colour; // black: also in the dark
+        axes.line([[0, 0], ...passed], drawn);
         if (passed.length) axes.dot(...passed.at(-1), drawn);
       }
       places.sort((a, b) => (b.accuracy ?? -1) - (a.accuracy ?? -1));

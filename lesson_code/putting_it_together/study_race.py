@@ -195,8 +195,8 @@ class AlternatingFlip:
 class SmallerFirst(AlternatingFlip):
     """As the speed-run's batches, with images of 24 × 24 pixels in the first epochs.
 
-    Such an epoch takes about two thirds of the time. The network pools over all places, so it
-    takes both sizes. Source: M. Tan and Q. Le, EfficientNetV2, 2021 (progressive learning).
+    Such an epoch takes little more than half of the time. The network pools over all places, so
+    it takes both sizes. Source: M. Tan and Q. Le, EfficientNetV2, 2021 (progressive learning).
     """
 
     def __init__(self, data: ImageData, seed: int, batch_size: int, small_epochs: int):
@@ -282,7 +282,7 @@ def restore_trainings(stored: Path, done: Path) -> None:
     if done.exists() or not stored.exists():
         return
     lines = []
-    for row in json.loads(stored.read_text(encoding="utf-8"))["rows"]:
+    for row in read_file(stored)["rows"]:
         accuracies = [accuracy for _, accuracy in row.pop("curve")]
         lines.append(json.dumps(row | {"accuracies": accuracies}) + "\n")
     done.parent.mkdir(parents=True, exist_ok=True)
