@@ -29,7 +29,6 @@ __all__ = [
 
 RACE = "putting_it_together/study_race.json"  # below `lesson_code`
 RACE_PAGE = "docs/race.md"  # below the repository
-FEWEST_SEEDS = 3  # of a rival, for a median that one training does not decide
 RECORD = "speedrun"  # how the names of the rival that counts begin, one for each variant
 NOT_REACHED = "not reached"
 OURS = "scratch"  # how those of ours from random weights begin
@@ -104,14 +103,10 @@ def format_rivals(race: Mapping) -> str:
         row += [f"{100 * accuracy:.1f}"]
         row += [f"{x:,.0f}" if x < math.inf else "–" for x in reached]
         lines.append(f"| {' | '.join([*row, 'yes' if name in front else ''])} |")
-    counts = {rival["label"]: len(list_curves(race, x)) for x, rival in race["rivals"].items()}
-    few = [f"{label} ({count})" for label, count in counts.items() if count < FEWEST_SEEDS]
     about = [
         f"- **{rival['label']}**: {rival['settings']}. Source: {rival['source']}."
         for rival in race["rivals"].values()
     ]
-    if few:
-        lines += ["", f"Fewer than {FEWEST_SEEDS} seeds: {', '.join(few)}."]
     return "\n".join([*lines, "", *about])
 
 
