@@ -12,8 +12,13 @@ SHARING = ("test_exercises.py", "test_pretend.py", "test_release.py", "test_site
 # that nbgrader starts do.)
 ASKING_FOR_PORTS = (
     "test_torchrun.py",
+    "test_ranks.py",
+    "test_checkpoints.py",
+    "test_nodes.py",
+    "test_deepspeed.py",
     "04_warmup_cosine]",
     "09_ddp]",
+    "20_sharding]",
     "test_nbgrader",
     "test_lab_listens",
     "test_a_dask_cluster",

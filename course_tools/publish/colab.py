@@ -13,6 +13,8 @@ __all__ = ["COLAB_PACKAGES", "make_colab_cell"]
 COLAB_PACKAGES = (  # what lessons import; a test compares it with their imports
     "accelerate",
     "albumentations",
+    "dask",
+    "distributed",
     "lightning",
     "matplotlib",
     "numpy",

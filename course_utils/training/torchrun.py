@@ -133,6 +133,7 @@ def torchrun(
     nodes: int = 1,
     max_restarts: int = 0,
     port: int | None = None,
+    static: bool = False,
     time_limit_s: float = 120,
     environment: Mapping[str, str] | None = None,
 ) -> Ranks:
@@ -146,6 +147,8 @@ def torchrun(
         nodes: so many agents meet on the loopback, as machines would on a network.
         max_restarts: how often the whole group is started again after a rank has failed.
         port: of the rendezvous; None: a free one.
+        static: each agent is told its number and where the first one is, as Slurm tells them;
+            else the agents agree on their numbers when they meet.
         environment: variables on top of this process's own, without those of another job
             (`clean_environment`).
 
@@ -156,16 +159,17 @@ def torchrun(
         raise CourseError(f"there is no script {script} here: write it first, or give its path")
     job = f"course-{uuid.uuid4().hex}"
     meeting = f"127.0.0.1:{_require_free(port) if port else _find_free_port()}"
-    options = {
+    options: dict[str, object] = {
         "nnodes": nodes,
         "nproc_per_node": processes,
         "max_restarts": max_restarts,
-        "rdzv_backend": "c10d",
+        "rdzv_backend": "static" if static else "c10d",
         "rdzv_endpoint": meeting,
         "rdzv_id": job,
-        "rdzv_conf": "join_timeout=60,last_call_timeout=1",
+        "rdzv_conf": "timeout=60" if static else "join_timeout=60,last_call_timeout=1",
         "local_addr": "127.0.0.1",
     }
+    own: list[dict[str, object]] = [{"node_rank": i} if static else {} for i in range(nodes)]
     # a store of its own for every start of the group: in the shared one a restarted rank can find
     # the address of the rank that died, and waits for it
     own_store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
@@ -181,8 +185,8 @@ def torchrun(
         says = [Path(folder) / f"agent{number}.log" for number in range(nodes)]
         agents = []
         try:
-            for log, said in zip(logs, says, strict=True):
-                command = _command(Path(script), arguments, log, options)
+            for log, said, number in zip(logs, says, own, strict=True):
+                command = _command(Path(script), arguments, log, options | number)
                 with said.open("w") as out:
                     agents.append(subprocess.Popen(command, env=variables, stdout=out, stderr=out))
             for agent in agents:

@@ -3,10 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from threading import Barrier, BrokenBarrierError
-from types import SimpleNamespace
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +12,7 @@ from torch.utils.data import TensorDataset
 
 from course_utils.checking.checking import checks_exercise, fail, require
 from course_utils.checking.experiment import judge_experiment, run_experiment
+from course_utils.checking.group import Group, run_group
 from course_utils.checking.outputs import Output
 
 __all__ = [
@@ -152,67 +150,14 @@ FEATURES = torch.arange(6 * IMAGES).double().sin().view(-1, 6)  # (N, 6), all di
 DATA = TensorDataset(FEATURES, FEATURES[:, ::2].argmax(dim=1))
 
 
-class _Ranks:
-    """Runs an answer on all ranks, a thread each; a fake group carries their tensors.
-
-    A barrier makes all ranks wait for each other in every call, and at their end, so that a rank
-    that makes another call than the others is found and none waits for one that has ended.
-    """
-
-    ENDED = "has ended"
-
-    def __init__(self, size: int) -> None:
-        # What each rank does now, in words, and the tensor that it has brought.
-        self.doing = [self.ENDED] * size
-        self.tensors: list[Tensor | None] = [None] * size
-        self.barrier = Barrier(size, self._communicate, timeout=60)
-
-    def _communicate(self) -> None:
-        """Carry out the call that all ranks wait in; the rank that comes last does it for all."""
-        said = ", ".join(f"rank {rank} {doing}" for rank, doing in enumerate(self.doing))
-        alike = len(set(self.doing)) == 1
-        require(alike, f"{said.capitalize()}: every rank must make the same calls.")
-        tensors = [tensor for tensor in self.tensors if tensor is not None]
-        if not tensors:  # all have ended
-            return
-        sources = tensors if "all_reduce" in said else tensors[:1]  # else rank 0 broadcasts
-        total = torch.stack(sources).sum(dim=0)
-        for tensor in tensors:
-            tensor.copy_(total)
-
-    def _call(self, rank: int, name: str, tensor: Tensor) -> None:
-        """``group.all_reduce(tensor)`` or ``group.broadcast(tensor)`` of one rank."""
-        self.doing[rank] = f"waits in {name} of shape {tuple(tensor.shape)}"
-        self.tensors[rank] = tensor.detach()
-        self.barrier.wait()
-
-    def run(self, rank: int, answer: Callable, model: nn.Module, optional: list) -> object:
-        """What the answer returns on this rank."""
-        size = len(self.doing)
-        group = SimpleNamespace(
-            all_reduce=partial(self._call, rank, "all_reduce"),
-            broadcast=partial(self._call, rank, "broadcast"),
-        )
-        try:
-            found = answer(model, DATA, rank, size, EPOCHS, BATCH_SIZE, group, *optional)
-            self.doing[rank] = self.ENDED
-            self.tensors[rank] = None
-            self.barrier.wait()
-            return found
-        except BrokenBarrierError:  # what broke it is raised in another thread
-            return None
-        except Exception:
-            self.barrier.abort()
-            raise
-
-
 def _run_ranks(answer: Callable, models: list[nn.Module], optional: list) -> list:
     """What each rank returns, in the order of the ranks."""
     size = len(models)
-    with ThreadPoolExecutor(size) as pool:
-        run = partial(_Ranks(size).run, answer=answer, optional=optional)
-        running = [pool.submit(run, rank, model=model) for rank, model in enumerate(models)]
-        return [future.result() for future in running]
+
+    def run(group: Group, rank: int) -> object:
+        return answer(models[rank], DATA, rank, size, EPOCHS, BATCH_SIZE, group, *optional)
+
+    return run_group([partial(run, rank=rank) for rank in range(size)])
 
 
 def _build(seed: int) -> nn.Module:

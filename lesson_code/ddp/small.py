@@ -1,19 +1,15 @@
-"""A small network in double precision, its batches, and how a rank of lesson 09 begins and ends."""
+"""A small network in double precision, its batches, and how a rank begins and ends."""
 
-import os
-import sys
 from collections.abc import Callable
-from datetime import timedelta
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import SGD
 
-LOCAL = int(os.environ.get("LOCAL_WORLD_SIZE", 0))  # processes on this machine, by torchrun
-GPUS = 0 < LOCAL <= torch.cuda.device_count() and "COURSE_CPU" not in os.environ
-DEVICE = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if GPUS else torch.device("cpu")
+from course_utils.ranks import DEVICE, GPUS, join, leave
+
+__all__ = ["DEVICE", "GPUS", "build", "join", "leave", "make_batch", "read_weights", "train"]
 
 
 def build(norm: Callable[[int], nn.Module] = nn.Identity, seed: int = 0) -> nn.Sequential:
@@ -51,26 +47,3 @@ def train(
 
 def read_weights(model: nn.Module) -> Tensor:
     return nn.utils.parameters_to_vector(model.parameters()).detach()
-
-
-def join(seconds: float = 60) -> tuple[int, int]:
-    """Enter the group that torchrun has started; this process's rank, and the world size."""
-    if GPUS:
-        torch.cuda.set_device(DEVICE)
-    limit = timedelta(seconds=seconds)
-    device = DEVICE if GPUS else None
-    dist.init_process_group("nccl" if GPUS else "gloo", timeout=limit, device_id=device)
-    return dist.get_rank(), dist.get_world_size()
-
-
-def leave() -> None:
-    """The end of every script: all ranks are here before one leaves.
-
-    With gloo, `dist.destroy_process_group` aborted about once in 24 ends of such short scripts,
-    and torchrun would count that as a failed rank.
-    """
-    dist.barrier()
-    if GPUS:
-        dist.destroy_process_group()  # NCCL needs it
-    sys.stdout.flush()
-    os._exit(0)

@@ -20,7 +20,7 @@ FLOORS = {
         ["claims", "data"],
         ["doctor", "training"],
         ["__init__", "checking", "plots"],
-        ["explore"],
+        ["explore", "gantt", "ranks"],
     ],
     "course_tools": [
         [

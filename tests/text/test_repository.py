@@ -85,10 +85,14 @@ def test_lock_has_a_hash_for_every_version_and_no_index():
     assert not re.search(r"://|--index|--find-links|--trusted-host", LOCK.read_text())
 
 
+UNLOCKED = {"deepspeed"}  # extras whose build needs what the lock installs
+
+
 def test_lock_satisfies_every_declared_dependency():
     pins = read_lock(LOCK)
     project = read_pyproject()
-    extras = chain.from_iterable(project["optional-dependencies"].values())
+    optional = project["optional-dependencies"]
+    extras = chain.from_iterable(optional[name] for name in optional.keys() - UNLOCKED)
     declared = [*project["dependencies"], *extras]
     requirements = [Requirement(text) for text in declared]
     here = [r for r in requirements if r.marker is None or r.marker.evaluate()]

@@ -49,6 +49,12 @@ def test_two_agents_make_one_job(write):
     assert sorted(ranks.outputs) == ["0 2\n", "1 2\n"]
 
 
+def test_two_agents_that_know_their_numbers_make_one_job_in_this_order(write):
+    job = write("print(rank, os.environ['GROUP_RANK'], os.environ['WORLD_SIZE'])")
+    ranks = torchrun(job, processes=1, nodes=2, static=True)
+    assert ranks.outputs == ("0 0 2\n", "1 1 2\n")
+
+
 def test_a_failing_rank_is_one_line(write):
     job = write("if rank: raise ValueError('no such colour')")
     with pytest.raises(CourseError, match=r"failed: ValueError: no such colour") as found:

@@ -1,0 +1,75 @@
+"""Numbers in the text of lesson 20 about pipelines and degrees, against what is computed."""
+
+import re
+
+import nbformat
+import pytest
+
+from lesson_code.sharding import degrees, pipeline
+from lesson_code.sharding.puzzles import PUZZLES
+from lesson_code.sharding.simulator import simulate
+from lesson_code.sharding.test_puzzles import pipeline as one_f_one_b
+from tests.places import ROOT
+
+LARGE = degrees.Transformer(layers=80, width=8192)
+
+
+@pytest.fixture(scope="module")
+def text():
+    notebook = nbformat.read(ROOT / "notebooks" / "20_sharding.ipynb", as_version=4)
+    return "\n".join(cell.source for cell in notebook.cells)
+
+
+def predict(split, far_link=50e9):
+    cluster = degrees.Cluster(64, far_link=far_link)
+    return degrees.estimate(LARGE, cluster, split, sequences=512).step_s
+
+
+def test_the_fastest_degree_is_four_and_sixteen_is_several_times_slower(text):
+    assert "Up to eight ranks, which is a node, the steps are nearly equally long" in text
+    assert "four is the fastest degree" in text
+    assert "With sixteen the all-reduces of every block leave the node" in text
+    steps = {t: predict(degrees.Split(64 // t, t, zero=3)) for t in (1, 2, 4, 8, 16)}
+    assert min(steps, key=steps.get) == 4
+    assert max(steps[t] for t in (1, 2, 4, 8)) < 1.15 * steps[4]
+    assert steps[16] > 3 * steps[4]
+
+
+def test_zero_3_alone_is_nearly_as_fast_over_fast_links_and_slow_over_slow_ones(text):
+    for words, link in {"Over fast links": 50e9, "Over 10 Gbit/s": 1.25e9}.items():
+        cluster = degrees.Cluster(64, far_link=link)
+        best = degrees.find_fastest(LARGE, cluster, sequences=512)
+        alone = predict(degrees.Split(64, zero=3), link)
+        found = re.search(rf"{words} (?:ZeRO 3 alone|it) needs (\d+) s in place of (\d+) s", text)
+        assert found is not None
+        assert [int(number) for number in found.groups()] == [round(alone), round(best.step_s)]
+    assert str(best.split) == "DP 2 · TP 8 · PP 4 · ZeRO-1"
+
+
+def test_the_bubbles_are_those_of_the_text(text):
+    assert "75 % with one batch, and 27 % with eight" in text
+    assert pipeline.predict_bubble(4, 1) == 0.75
+    assert round(100 * pipeline.predict_bubble(4, 8)) == 27
+
+
+def test_the_puzzle_has_the_limits_and_times_of_the_text(text):
+    puzzle = PUZZLES["pipeline"]
+    assert f"within {puzzle.most_time:g} units of time and {puzzle.most_bytes:,} bytes" in text
+    ours = simulate(one_f_one_b, puzzle.task)
+    all_first = simulate(lambda *sizes: one_f_one_b(*sizes, ahead=8), puzzle.task)
+    one = simulate(lambda *sizes: one_f_one_b(*sizes, ahead=0), puzzle.task)
+    pattern = (
+        r"All forward passes first take (\S+) units here, even less than 1F1B with its (\S+), "
+        r"because.*needs the least memory and (\S+) units"
+    )
+    said = re.search(pattern, text)
+    assert [float(x) for x in said.groups()] == [all_first.time, ours.time, one.time]
+    assert max(one.peak_bytes) < max(ours.peak_bytes) < max(all_first.peak_bytes)
+    for name, words in {
+        "data parallel": "in {:g} units of time",
+        "sharded optimizer state": "in {:g} units and {:,} bytes, sending at most {:,} bytes",
+        "fully sharded": "in {:g} units and {:,} bytes",
+    }.items():
+        limits = PUZZLES[name]
+        said = words.format(limits.most_time, limits.most_bytes, limits.most_sent_bytes)
+        assert said in text, name
