@@ -63,11 +63,14 @@ function makeAxes(root, { x, y, height = 260 }) {
   };
 }
 
+// JupyterLab binds the arrow keys and would take them from a slider; this attribute is Lumino's.
+const JUPYTER_IGNORES_KEYS = { "data-lm-suppress-shortcuts": "true" };
+
 // Sliders, each {label, min, max, step, value, say}, in which `say` turns its value into words.
 // `update` is called with all of their values, now and whenever one of them moves.
 function makeSliders(root, sliders, update) {
   const inputs = sliders.map(({ label, say = String, ...limits }) => {
-    const input = make("input", { type: "range", ...limits });
+    const input = make("input", { type: "range", ...JUPYTER_IGNORES_KEYS, ...limits });
     const output = make("output");
     const show = () => {
       output.value = say(input.valueAsNumber);

@@ -2,7 +2,8 @@
 
 That is: the code cells of the lesson (not its prose), the modules of the package that they
 import, also by way of others, the locked versions of the libraries that these import, the data and
-the weights that are read, stored results that the lesson names, profile, data set and first seed.
+the weights that are read, stored results and scripts that the lesson names, profile, data set and
+first seed.
 Checks of exercises are not in it (see `dependencies.CHECKS`).
 """
 
@@ -31,7 +32,7 @@ from course_utils.files import ROOT
 
 __all__ = ["NAMED_DATA", "digest_file", "digest_outputs", "find_inputs", "lesson_key"]
 
-TEXTS = (".ipynb", ".json", ".md", ".py", ".txt")
+TEXTS = (".css", ".ipynb", ".js", ".json", ".md", ".py", ".txt")
 DIGITS = 16  # of a digest: 64 bits
 RESULTS = ("data/results", "lesson_code")  # where the stored results lie that a lesson names
 NAMED_DATA = ("shapes", "photos", "cifar10")  # anything else is a folder
@@ -128,8 +129,10 @@ def find_inputs(notebook: nbformat.NotebookNode, config: Config, root: Path = RO
     pretrained = any(mentions(tree, "pretrained") for tree in trees)
     prints_source = any(mentions(tree, "getsource") for tree in trees)
     datasets = {config.dataset} | strings & set(NAMED_DATA)
-    named = [name for name in strings if name.endswith(".json")]
+    named = [name for name in strings if name.endswith((".json", ".js"))]
     results = [root / folder / name for folder in RESULTS for name in named]
+    if any(name.endswith(".js") for name in named):  # outputs of `explore` hold its scripts
+        results += (root / "course_utils").glob("explore.*s")  # .js and .css
     studies = find_studies(trees)
     stored = (root / "lesson_code").glob("*/study.json")
     results += [path for path in stored if path.parent.name in studies]

@@ -72,23 +72,22 @@ def test_a_slider_changes_the_figure(lab, copied_course, open_page):
     """The lesson is cut off behind its slider: no training is waited for."""
     path = copied_course / "notebooks" / "05_mixup.ipynb"
     notebook = nbformat.read(path, as_version=4)
-    place = next(i for i, cell in enumerate(notebook.cells) if "interact(" in cell.source)
+    place = next(i for i, cell in enumerate(notebook.cells) if "explore(" in cell.source)
     del notebook.cells[place + 1 :]
     nbformat.write(notebook, path)
     server = lab(copied_course)
     page, _ = open_page(server.url(path.name), server.own, height=1000)
     page.locator(".jp-Notebook .jp-CodeCell").first.wait_for(timeout=CELL_LIMIT_MS)
     wait_for_kernel(page)
-    page.get_by_role("menuitem", name="Run", exact=True).click()
-    page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
-    handle = page.locator(".jupyter-widgets .noUi-handle").first
-    expect(handle).to_be_visible(timeout=CELL_LIMIT_MS)
-    figure = page.locator(".jupyter-widgets.widget-output img")
-    expect(figure).to_be_visible(timeout=CELL_LIMIT_MS)
-    before = figure.get_attribute("src")
-    handle.focus()
+    run_all(page)
+    figure = page.locator(".jp-Notebook .explore")
+    slider = figure.locator("input[type=range]").first
+    expect(slider).to_be_visible(timeout=CELL_LIMIT_MS)
+    sentence = figure.locator("p").first
+    before = sentence.inner_text()
+    slider.focus()
     page.keyboard.press("ArrowRight")
-    expect(figure).not_to_have_attribute("src", before, timeout=CELL_LIMIT_MS)
+    expect(sentence).not_to_have_text(before, timeout=CELL_LIMIT_MS)
 
 
 def fill(page, cell, source):

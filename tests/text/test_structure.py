@@ -13,7 +13,6 @@ from course_tools.publish.sections import is_card
 from course_tools.run.key import digest_outputs
 from course_tools.run.lessons import MEMORY_LIMIT_BYTES, NOTEBOOKS
 from tests.lessons.cards import find_faults, has_cards
-from tests.places import ROOT
 from tests.text.offenders import for_each, for_each_lesson, list_lessons, read_lessons
 
 HEADINGS = [
@@ -174,18 +173,6 @@ def test_the_core_of_a_lesson_is_short_and_its_answer_comes_first(name, notebook
         and between.cell_type == "markdown"
         and len(between.source.split()) < FEWEST_WORDS
     )
-
-
-@for_each_lesson
-def test_figures_with_sliders_were_stored_with_the_scripts_of_today(name, notebook):
-    """The key of an execution knows modules and data, and no scripts."""
-    parts = (ROOT / "course_utils" / "explore.js").read_text(encoding="utf-8")
-    for cell in cells_of(notebook, "code"):
-        for script in re.findall(r'explore\("(\S+\.js)"', cell.source):
-            own = (ROOT / "lesson_code" / script).read_text(encoding="utf-8")
-            shown = [x.data.get("text/html", "") for x in cell.outputs if "data" in x]
-            if not any(f"{parts}\n{own}" in page for page in shown):
-                yield f"cell {cell.id}: run the lesson again, {script} or explore.js has changed"
 
 
 @for_each_lesson

@@ -45,6 +45,9 @@ def root(tmp_path):
     for name in ("one", "two"):
         (tmp_path / "lesson_code" / name).mkdir()
         (tmp_path / "lesson_code" / name / "study.json").write_text("{}")
+    (tmp_path / "lesson_code" / "one" / "ring.js").write_text("draw()\n")
+    for name in ("explore.css", "explore.js"):
+        (package / name).write_text("")
     (tmp_path / "requirements.lock").write_text(LOCK)
     for folder, name, content in (
         ("photos", "photos.json", "{}"),
@@ -79,6 +82,7 @@ LESSONS = {
     "reads_all": write(
         'names = ["one", "two"]', "studies = map(read_study, names)", f"'{'x' * 300}'"
     ),
+    "moves": write('explore("one/ring.js", {}, figure)'),
     "shows a GPU": write('read_measured("formats")'),
     "starts a script": write('import subprocess\nrun("python", "-m", "course_utils.script")'),
     "writes a script": write("%%writefile a.py\nfrom course_utils.fit import fit"),
@@ -119,6 +123,9 @@ def replace_in(root, path, old, new):
             {"reads_study", "reads_by_name", "reads_all"},
         ),
         ("lesson_code/two/study.json", "{}", "[]", {"reads_all"}),
+        ("lesson_code/one/ring.js", "draw()", "draw(1)", {"moves"}),
+        ("course_utils/explore.js", "", "draw()", {"moves"}),
+        ("course_utils/explore.css", "", "svg {}", {"moves"}),
         ("data/photos/photos.json", "{}", "[]", set(LESSONS)),
         ("course_utils/fit.py", '"""Fit."""', '"""Fit, once."""  # or twice', set()),
         ("course_utils/fit.py", "return load()", "return load()  # 1", set()),
