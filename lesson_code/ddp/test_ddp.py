@@ -170,6 +170,6 @@ def test_with_one_rank_the_period_makes_no_difference():
 
 def test_modules_that_the_text_names_are_there(text):
     named = set(re.findall(r"[Tt]he module `(\w+)`", text))
-    assert named == {"contrast", "counts", "job", "shared", "sharded", "sharing"}
+    assert named == {"contrast", "counts", "job", "shared", "sharing"}
     for name in named:
         assert (ROOT / "lesson_code" / "ddp" / f"{name}.py").is_file()
