@@ -243,6 +243,16 @@ def test_a_fix_that_costs_time_hurts():
     assert found.verdict("texts", "slow", "no item") == "equivalent"
 
 
+def test_an_interrupted_block_does_not_move_the_result():
+    content = fake()
+    for row in content["ladder"]["rows"]:
+        if row["loop"] == "bf16":
+            row["ms"] = [10.0 + 0.01 * i for i in range(15)] + [1000.0]
+        if row["loop"] == "none":
+            row["ms"] = [10.0] * 16
+    assert SpeedUps(content).verdict("texts", "slow", "bf16") == "equivalent"
+
+
 def test_without_a_compiler_the_other_fixes_are_there():
     content = fake()
     rows = content["ladder"]["rows"]
@@ -607,7 +617,7 @@ def test_stored_prices_are_of_networks_that_train_the_same(stored):
     ]
     for row, price in zip(stored["compiling"]["rows"], prices, strict=True):
         assert row["call"].startswith("Compiled code was called")
-        assert max(row["differences"].values()) < (1e-4 if price.format == "fp32" else 0.1)
+        assert max(row["differences"].values()) < (1e-3 if price.format == "fp32" else 0.1)
         assert (price.break_even < np.inf) == (price.compiled_ms < price.eager_ms)
     kernel = stored["compiling"]["kernel"]
     assert kernel.count(".store(") == 1  # three operations, and one pass over memory
