@@ -111,7 +111,8 @@ def install_by_uv(cpu=False):
         wanted.write_text(locked)
         # Any index may have a file, because the hashes say which one it must be.
         options = ("--no-deps", "--require-hashes", "--index-strategy", "unsafe-best-match")
-        install = (PYTHON, "-m", "uv", "pip", "install", "--python", PYTHON)
+        # Bytecode once, or with PYTHONDONTWRITEBYTECODE each process compiles what it imports.
+        install = (PYTHON, "-m", "uv", "pip", "install", "--compile-bytecode", "--python", PYTHON)
         run(*install, *options, "-r", wanted, env=environment)
         if pytorch:
             try:
