@@ -202,7 +202,7 @@ def length_for_share(overhead_us: float, share: float) -> float:
         ValueError: another share.
     """
     if not 0 < share <= 1:
-        raise ValueError(f"share {share}: give one above 0 and at most 1, such as 0.01")
+        raise ValueError(f"share {share}: it must be in (0, 1], such as 0.01")
     return overhead_us / share / 1000
 
 

@@ -4,11 +4,13 @@ The assumptions are few and coarse, and stand here so that they can be changed: 
 gradients and activations (2 bytes), 12 bytes of optimizer state per parameter (a float32 copy of
 the weights and Adam's two averages), nothing overlaps, every collective is a ring over the slowest
 link of its ranks, and a pipeline runs 1F1B over equal stages. Tensor parallelism includes
-sequence parallelism. So the times are those of a careful estimate, not of a measurement.
+sequence parallelism. ZeRO-3 gathers the weights anew for each micro-batch. With checkpointed
+activations a rank keeps the inputs of its blocks and runs each forward pass twice. So the times
+are those of a careful estimate, not of a measurement.
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 __all__ = ["Cluster", "Estimate", "Split", "Transformer", "estimate", "find_fastest", "list_splits"]
@@ -58,18 +60,25 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Split:
-    """Degrees of data, tensor and pipeline parallelism, and the stage of ZeRO (0, 1 or 3)."""
+    """Degrees of data, tensor and pipeline parallelism, and the stage of ZeRO (0, 1 or 3).
+
+    Args:
+        checkpointed: whether the activations of each block are computed again (lesson 10).
+    """
 
     data: int = 1
     tensor: int = 1
     pipeline: int = 1
     zero: int = 0
+    checkpointed: bool = False
 
     def __str__(self) -> str:
         degrees = {"DP": self.data, "TP": self.tensor, "PP": self.pipeline}
         words = [f"{name} {degree}" for name, degree in degrees.items() if degree > 1]
         if self.zero:
             words.append(f"ZeRO-{self.zero}")
+        if self.checkpointed:
+            words.append("checkpointed")
         return " · ".join(words) or "one GPU"
 
 
@@ -97,15 +106,33 @@ class Estimate:
 
 
 def _send_tensor(model: Transformer, split: Split, tokens: float) -> float:
-    """Bytes that a rank sends for tensor parallelism: four all-reduces of a layer's output."""
+    """Bytes that a rank sends for tensor parallelism: two all-reduces of a layer and pass."""
     ring = 2 * (split.tensor - 1) / split.tensor
-    return 4 * ring * tokens * model.width * ITEM * model.layers / split.pipeline
+    return (
+        (6 if split.checkpointed else 4)
+        * ring
+        * tokens
+        * model.width
+        * ITEM
+        * model.layers
+        / split.pipeline
+    )
 
 
-def _send_data(model: Transformer, split: Split) -> float:
-    """Bytes that a rank sends for data parallelism: an all-reduce, or ZeRO's 2 or 3 sweeps."""
+def _send_data(model: Transformer, split: Split, micro_batches: int) -> float:
+    """Bytes that a rank sends for data parallelism: an all-reduce, or ZeRO-3's three halves."""
     own = ITEM * model.parameters / (split.tensor * split.pipeline)
-    return (3 if split.zero == 3 else 2) * (split.data - 1) / split.data * own
+    halves = 3 * micro_batches if split.zero == 3 else 2
+    return halves * (split.data - 1) / split.data * own
+
+
+def _count_activations(model: Transformer, split: Split, tokens: int, micro_batches: int) -> float:
+    """Bytes of saved activations on the fullest rank; ``tokens`` are those of a micro-batch."""
+    layer = SAVED * tokens * model.width / split.tensor
+    kept = ITEM * tokens * model.width / split.tensor if split.checkpointed else layer
+    stored = min(split.pipeline, micro_batches)
+    whole = layer if split.checkpointed else 0.0  # the block that runs its backward pass
+    return kept * model.layers / split.pipeline * stored + whole
 
 
 def _count_state(model: Transformer, split: Split) -> float:
@@ -144,20 +171,19 @@ def estimate(
         raise ValueError(f"{sequences} sequences cannot be dealt out to {split.data} replicas")
     micro_batches = sequences // (split.data * micro_batch)
     tokens = sequences * length / split.data  # of a replica
-    compute_s = 6 * model.parameters * sequences * length / (gpus * cluster.flops)
+    operations = 8 if split.checkpointed else 6  # per parameter and token
+    compute_s = operations * model.parameters * sequences * length / (gpus * cluster.flops)
     inner = split.tensor * split.pipeline
     sent_on = 0.0 if split.pipeline == 1 else 2 * tokens * model.width * ITEM / split.tensor
-    stored = min(split.pipeline, micro_batches)
-    saved = SAVED * micro_batch * length * model.width * model.layers / inner * stored
     return Estimate(
         split,
         compute_s,
         bubble_s=compute_s * (split.pipeline - 1) / micro_batches,
         tensor_s=_send_tensor(model, split, tokens) / cluster.find_link(split.tensor),
         pipeline_s=sent_on / cluster.find_link(inner),
-        data_s=_send_data(model, split) / cluster.find_link(gpus),
+        data_s=_send_data(model, split, micro_batches) / cluster.find_link(gpus),
         state_bytes=_count_state(model, split),
-        activation_bytes=saved,
+        activation_bytes=_count_activations(model, split, micro_batch * length, micro_batches),
     )
 
 
@@ -175,18 +201,33 @@ def list_splits(model: Transformer, cluster: Cluster, sequences: int) -> Iterato
         data, rest = divmod(cluster.gpus, tensor * pipeline)
         if rest or sequences % data or model.layers % pipeline or model.width % (128 * tensor):
             continue
-        for zero in (0,) if data == 1 else (0, 1, 3) if pipeline == 1 else (0, 1):
-            yield Split(data, tensor, pipeline, zero)
+        stages = (0,) if data == 1 else (0, 1, 3) if pipeline == 1 else (0, 1)
+        for zero, checkpointed in itertools.product(stages, (False, True)):
+            yield Split(data, tensor, pipeline, zero, checkpointed)
 
 
 def find_fastest(
-    model: Transformer, cluster: Cluster, *, sequences: int, length: int = 4096
+    model: Transformer,
+    cluster: Cluster,
+    *,
+    sequences: int,
+    length: int = 4096,
+    splits: Iterable[Split] | None = None,
 ) -> Estimate | None:
-    """The fastest of all splits that fit into the memory of a GPU; None: none fits.
+    """The fastest of the splits that fit into the memory of a GPU; None: none fits.
 
-    Of two that are equally fast, the one that needs less memory.
+    A replica takes its sequences in micro-batches of any equal size. Of two that are equally fast
+    the one that needs less memory is taken.
+
+    Args:
+        splits: those that may be taken; None: all of them.
     """
-    splits = list_splits(model, cluster, sequences)
-    found = [estimate(model, cluster, x, sequences=sequences, length=length) for x in splits]
+    if splits is None:
+        splits = list_splits(model, cluster, sequences)
+    found = [
+        estimate(model, cluster, x, sequences=sequences, length=length, micro_batch=micro_batch)
+        for x in splits
+        for micro_batch in _list_divisors(sequences // x.data)
+    ]
     fitting = [each for each in found if each.bytes <= cluster.memory]
     return min(fitting, key=lambda each: (each.step_s, each.bytes), default=None)

@@ -29,6 +29,25 @@ def test_zero_divides_what_it_shards(zero, numbers):
     assert found.data_s == pytest.approx(plain.data_s * (1.5 if zero == 3 else 1))
 
 
+def test_zero_3_gathers_the_weights_for_each_micro_batch():
+    split = Split(8, zero=3)
+    one, four = (estimate(MODEL, Cluster(8), split, sequences=32, micro_batch=m) for m in (4, 1))
+    assert four.data_s == pytest.approx(4 * one.data_s)
+    assert one.activation_bytes == 4 * four.activation_bytes
+
+
+def test_checkpointed_activations_cost_a_forward_pass():
+    splits = Split(4, 2), Split(4, 2, checkpointed=True)
+    plain, again = (estimate(MODEL, Cluster(8), x, sequences=8) for x in splits)
+    assert again.compute_s / plain.compute_s == pytest.approx(8 / 6)  # 2 forward, 4 backward
+    assert again.tensor_s / plain.tensor_s == pytest.approx(6 / 4)
+    assert again.data_s == plain.data_s
+    layers = 34 * 4096 * 4096 / 2  # bytes of one layer on each of two ranks
+    assert plain.activation_bytes == 32 * layers
+    assert again.activation_bytes == layers + 32 * 2 * 4096 * 4096 / 2
+    assert str(splits[1]) == "DP 4 · TP 2 · checkpointed"
+
+
 def test_tensor_parallelism_sends_what_the_real_ranks_send():
     """Of one layer, in the bytes that `tensor_parallel` counts."""
     cluster = Cluster(4, in_node=4, node_link=1.0)

@@ -250,6 +250,7 @@ def test_which_split_on_which_link_is_what_the_text_says(text):
             degrees.Split(**split),
             sequences=32,
             length=1024,
+            micro_batch=1 if "pipeline" in split else 32 // split.get("data", 1),
         ).step_s
         for way, split in splits.items()
         for link, speed in memory.LINKS.items()
