@@ -100,14 +100,14 @@ def count_graphs(
         model: in the mode that it is in; gradients are not needed.
         batches: of the shapes that are asked about.
         dynamic: of `torch.compile`. None: the first shape is taken as fixed, and what differs in
-            the second one as variable. False: one graph for each shape, up to
-            ``torch._dynamo.config.recompile_limit``. True: variable from the start.
+            the second one as variable. False: one graph for each shape, up to eight, PyTorch's
+            default, whatever other libraries have set. True: variable from the start.
     """
     torch._dynamo.reset()
     compiled = torch.compile(model, backend="eager", dynamic=dynamic)
     before, found = counters["stats"]["unique_graphs"], []
     try:
-        with torch.no_grad():
+        with torch.no_grad(), torch._dynamo.config.patch(recompile_limit=8):
             for batch in batches:
                 compiled(batch.clone())  # compiled code may have marked this one as variable
                 found.append(counters["stats"]["unique_graphs"] - before)

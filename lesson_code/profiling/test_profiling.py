@@ -259,9 +259,9 @@ def percent(speed_up):
     return 100 * (1 - 1 / speed_up)
 
 
-def join_names(names):
+def join_names(names, word="and"):
     *before, last = [f"*{name}*" for name in names]
-    return f"{', '.join(before)} and {last}" if before else last
+    return f"{', '.join(before)} {word} {last}" if before else last
 
 
 def say_first(study):
@@ -293,7 +293,7 @@ def say_first(study):
         for edge in fixes.speed_up(kind, loop, fix)[1:]
     ]
     yield (
-        f"No loop decides {join_names(open_ones)}, whose intervals end at "
+        f"No loop shows a gain or a loss of {join_names(open_ones, 'or')}, whose intervals end at "
         f"{max(map(abs, edges)):.0f} % at most."
     )
     hurting = [fix for fix, found in verdicts.items() if "hurts" in found]

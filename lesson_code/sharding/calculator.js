@@ -18,7 +18,7 @@ function draw(root, data) {
     ],
     (model, count) => {
       axes.clear();
-      const rows = ways.map((way, place) => {
+      ways.forEach((way, place) => {
         const sizes = gb[model][count][place];
         let low = 0;
         sizes.forEach((size, part) => {
@@ -27,7 +27,6 @@ function draw(root, data) {
           low = high;
         });
         axes.note(place + 0.5, TOP - 8, way, "currentColor", "middle");
-        return [way, ...sizes.map((size) => size.toFixed(1)), sum(sizes).toFixed(1)];
       });
       axes.line([[0, limit], [ways.length, limit]], "#777777", "6 4");
       const fitting = ways.filter((_, place) => sum(gb[model][count][place]) <= limit);
@@ -36,9 +35,13 @@ function draw(root, data) {
         `${models[model]} parameters on ${gpus} with ${limit} GB: ` +
           (fitting.length ? `${fitting.join(", ")} fit${fitting.length === 1 ? "s" : ""}.` : "nothing fits."),
       );
-      fill(rows);
+      const shown = (numbers) => numbers.map((number) => number.toFixed(1));
+      fill([
+        ...parts.map((name, part) => [name, ...shown(gb[model][count].map((sizes) => sizes[part]))]),
+        ["sum (GB)", ...shown(gb[model][count].map(sum))],
+      ]);
     },
   );
-  const fill = makeTable(root, ["", ...parts, "sum"]);
+  const fill = makeTable(root, ["", ...ways]);
   update();
 }

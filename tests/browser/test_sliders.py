@@ -162,3 +162,15 @@ def test_the_shares_under_a_loss_scale_are_those_of_fp16(show):
         expected = [100 * counts[kind.numpy()].sum() / counts.sum() for kind in kinds]
         assert list(map(float, row)) == pytest.approx(expected, abs=0.051)
         assert f"{row[0]} % of the gradients become 0" in sentence
+
+
+def test_the_calculator_shows_what_fits(show):
+    page, data = show("20_sharding"), read_data("20_sharding")
+    for model, count in ((3, 3), (5, 6), (5, 0), (0, 12)):
+        sentence, rows = move(page, model, count)
+        sums = np.sum(data["gb"][model][count], axis=1)
+        assert [float(x) for x in rows[-1][1:]] == pytest.approx(list(sums), abs=0.06)
+        pairs = zip(data["ways"], sums, strict=True)
+        fitting = [way for way, size in pairs if size <= data["limit"]]
+        assert (", ".join(fitting) or "nothing fits") in sentence
+        assert sentence.startswith(f"{data['models'][model]} parameters on ")
