@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from torch.utils.data import DataLoader, Dataset, default_collate, get_worker_info
 
 from course_utils import plots
+from course_utils.gantt import Bar, draw_bars, make_legend
 
 __all__ = ["Span", "TracedDataset", "describe_stalls", "draw_gantt", "find_stall", "trace_training"]
 
@@ -114,25 +115,15 @@ def draw_gantt(traces: Mapping[str, Sequence[Span]]) -> Figure:
     )
     for axis, (name, spans) in zip(axes, traces.items(), strict=True):
         origin = min(span.start for span in spans if span.who == MAIN)
-        lanes = sorted({span.who for span in spans})
-        for span in spans:
-            axis.barh(
-                lanes.index(span.who),
-                1000 * (span.end - span.start),
-                left=1000 * (span.start - origin),
-                height=0.7,
-                color=COLOURS[span.what],
-                edgecolor="white",
-            )
-        axis.set_yticks(range(len(lanes)), lanes, fontsize=8)
-        axis.set(title=f"{name}: no step runs in {find_stall(spans):.0%} of the time", ylabel="")
-        axis.grid(False)
+        bars = [
+            Bar(span.who, span.what, 1000 * (span.start - origin), 1000 * (span.end - origin))
+            for span in spans
+        ]
+        draw_bars(axis, bars, COLOURS)
+        axis.set(title=f"{name}: no step runs in {find_stall(spans):.0%} of the time")
     axes[-1].set(xlabel="time (ms)", xlim=(0, None))
     longest = SEEN * axes[-1].get_xlim()[1] / 1000
-    every = [span for spans in traces.values() for span in spans]
-    seen = {span.what for span in every if span.end - span.start > longest}
-    shown = [what for what in NAMES if what in seen]
-    patches = [plt.Rectangle((0, 0), 1, 1, fc=COLOURS[what]) for what in shown]
-    names = [NAMES[what] for what in shown]
-    figure.legend(patches, names, fontsize=8, ncols=3, loc="outside lower center")
+    every = [Bar(x.who, x.what, x.start, x.end) for spans in traces.values() for x in spans]
+    handles = make_legend((x for x in every if x.end - x.start > longest), COLOURS, NAMES)
+    figure.legend(handles=handles, fontsize=8, ncols=3, loc="outside lower center")
     return figure

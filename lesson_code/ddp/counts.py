@@ -12,7 +12,8 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from lesson_code.ddp.small import DEVICE, build, make_batch
+from course_utils.ranks import DEVICE
+from lesson_code.ddp.small import build, make_batch
 
 Future = torch.futures.Future[torch.Tensor]  # as DDP asks of a comm hook
 

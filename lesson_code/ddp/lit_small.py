@@ -8,8 +8,9 @@ from torch.optim import SGD
 from torch.utils.data import DataLoader, TensorDataset
 from torchmetrics import MeanMetric
 
+from course_utils.ranks import GPUS
 from course_utils.training import LitClassifier, quiet_trainer, warmup_cosine
-from lesson_code.ddp.small import GPUS, build, make_batch, read_weights
+from lesson_code.ddp.small import build, make_batch, read_weights
 
 
 def train_once(batch_size: int, precision: str, **where: Any) -> torch.Tensor:

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch.distributed._functional_collectives import all_reduce
 from torch.nn.parallel import DistributedDataParallel
 
-from lesson_code.ddp.small import DEVICE, build, make_batch, train
+from course_utils.ranks import DEVICE
+from lesson_code.ddp.small import build, make_batch, train
 
 
 class OurSyncNorm(nn.BatchNorm1d):

@@ -1,4 +1,4 @@
-"""A small network in double precision, its batches, and how a rank begins and ends."""
+"""A small network in double precision, and its batches."""
 
 from collections.abc import Callable
 
@@ -7,9 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import SGD
 
-from course_utils.ranks import DEVICE, GPUS, join, leave
-
-__all__ = ["DEVICE", "GPUS", "build", "join", "leave", "make_batch", "read_weights", "train"]
+from course_utils.ranks import DEVICE
 
 
 def build(norm: Callable[[int], nn.Module] = nn.Identity, seed: int = 0) -> nn.Sequential:

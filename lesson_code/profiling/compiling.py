@@ -101,7 +101,7 @@ def count_graphs(
         batches: of the shapes that are asked about.
         dynamic: of `torch.compile`. None: the first shape is taken as fixed, and what differs in
             the second one as variable. False: one graph for each shape, up to eight, PyTorch's
-            default, whatever other libraries have set. True: variable from the start.
+            default, which `timm.optim` sets to a million for all. True: variable from the start.
     """
     torch._dynamo.reset()
     compiled = torch.compile(model, backend="eager", dynamic=dynamic)
@@ -184,7 +184,7 @@ def _read_counters() -> tuple[int, int, int]:
 
 
 def break_even_steps(compile_s: float, eager_s: float, compiled_s: float) -> float:
-    """After how many steps the time of compiling is had back; infinite if steps are no faster.
+    """After how many steps the time of compiling is recovered; infinite if steps are no faster.
 
     Args:
         compile_s: what compiling takes once, in seconds.
@@ -348,7 +348,7 @@ class Price(NamedTuple):
         compile_s: seconds once.
         eager_ms, compiled_ms: of a step, medians over the rounds.
         speed_up: eager over compiled, paired by rounds, with its 95 % interval.
-        break_even: steps after which the seconds are had back, of the medians; may be infinite.
+        break_even: steps after which the seconds are recovered, of the medians; may be infinite.
     """
 
     kind: str

@@ -1,8 +1,8 @@
 """What Lightning's Trainer costs in each step beside a plain loop, flag by flag, in microseconds.
 
 The network has one weight, so a step is nearly all overhead. Processor time is counted, in which
-other programs hardly count. `measure_overhead` has the loops in
-turn, round by round; `Overhead` reads what `study.py` stored of it.
+other programs hardly count. `measure_overhead` has the loops in turn, round by round; `Overhead`
+reads what `study.py` stored of it.
 """
 
 import contextlib
@@ -243,8 +243,8 @@ class Overhead:
             rows.append(
                 {
                     "loop": loop,
-                    "µs per step": round(float(np.median(self.step_us(loop))), 1),
-                    "more than the plain loop": round(more, 1),
+                    "µs per step (median)": round(float(np.median(self.step_us(loop))), 1),
+                    "more than the plain loop (mean)": round(more, 1),
                     "95 % interval": f"{low:.1f} to {high:.1f}",
                     "less than the defaults": round(saved, 1),
                     "ms per training beside": round(float(np.median(self.rest_ms(loop))), 1),

@@ -2,6 +2,9 @@
 
 import contextlib
 import io
+import json
+import tempfile
+from pathlib import Path
 from unittest import mock
 
 import torch
@@ -22,6 +25,12 @@ def check_pytorch_card(card):
     assert [rows.get(name) for name in PARTS] == [10] * 4, "ten steps are profiled"
     steps = {int(state["step"]) for state in card["adam"].state.values()}
     assert steps == {13}, "three steps come before, to warm up"
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "trace.json")
+        card["profiled"].export_chrome_trace(str(file))
+        events = json.loads(file.read_text())["traceEvents"]
+    traced = sum(event.get("name") == "forward" for event in events)
+    assert traced == 10, "the trace has all profiled steps"  # and not those of a cycle after them
     calls = []
 
     def step():

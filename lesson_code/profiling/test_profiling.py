@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from course_tools.study.lesson_code import read_definitions
-from course_utils.measure.paired import paired_difference
 from course_utils.results import STUDIES, read_file
+from lesson_code.profiling.compiling import Price
 from lesson_code.profiling.counting import CountOperations, count_operations
 from lesson_code.profiling.ladder import (
     DATASETS,
@@ -215,16 +215,6 @@ def test_both_algorithms_of_the_benchmark_convolve(lesson):
     torch.testing.assert_close(found, lesson["convolve_directly"](x, weight), atol=1e-4, rtol=1e-4)
 
 
-def test_the_trace_of_the_plain_card_has_all_profiled_steps(cells, tmp_path):
-    """Without ``repeat=1`` a second cycle begins, and its empty trace is what is exported."""
-    names = {}
-    exec(cells["card-pytorch"], names)
-    names["profiled"].export_chrome_trace(str(tmp_path / "trace.json"))
-    events = read_file(tmp_path / "trace.json")["traceEvents"]
-    assert sum(x.get("name") == "forward" for x in events) == 10
-    assert sum(x.get("cat") == "cpu_op" for x in events) > 100
-
-
 # ---- Lightning.
 
 
@@ -309,18 +299,13 @@ def say_first(study):
 
 
 def say_compiled(study):
-    known = {}
-    for row in study["compiling"]["rows"]:
-        eager, compiled = (np.array(row[name]) for name in ("eager_ms", "compiled_ms"))
-        logs = paired_difference(np.log(compiled), np.log(eager))
-        if logs.low > 0 or logs.high < 0:
-            known[row["kind"], row["format"]] = row, percent(np.exp(logs.mean))
-    ((kind, form), (row, saved)) = known.popitem()
-    assert not known, "the sentence is about one price"
-    assert saved < 0, "which is never recovered"
+    prices = [Price.read(row) for row in study["compiling"]["rows"]]
+    (known,) = (x for x in prices if x.speed_up[1] > 1 or x.speed_up[2] < 1)
+    assert known.speed_up[2] < 1, "the sentence is about a price that is never recovered"
     yield (
-        f"For {kind} in {form} compiling costs {-saved:.0f} % of a step, and its "
-        f"{row['compile_s']:.0f} s are never recovered. The other three intervals hold zero."
+        f"For {known.kind} in {known.format} compiling costs {-percent(known.speed_up[0]):.0f} % "
+        f"of a step, and its {known.compile_s:.0f} s are never recovered. The other three "
+        "intervals hold zero."
     )
     in_loop = percent(SpeedUps(study).speed_up("photographs", "slow", "compile")[0])
     yield f"The slow loop's network, which has biases, gains {in_loop:.0f} %"

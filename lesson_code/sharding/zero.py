@@ -15,6 +15,7 @@ from torch.optim import AdamW, Optimizer
 from course_utils.measure.memory import count_saved_bytes
 from course_utils.models.text_small import TextSmall
 from lesson_code.sharding.library import make_redundancy, make_sharded
+from lesson_code.sharding.memory import pad
 from lesson_code.sharding.sent import CountSent
 
 __all__ = [
@@ -85,7 +86,7 @@ class Unit:
         self.module, self.parameters, self.moment = module, list(parameters), moment
         sizes = [parameter.numel() for parameter in self.parameters]
         ranks = dist.get_world_size()
-        self.length = -(-sum(sizes) // ranks) * ranks
+        self.length = pad(sum(sizes), ranks)
         self.weights = self.parameters[0].new_zeros(self.length)  # (P,)
         self.gradients: Tensor | None = None  # (P,), where there are any
         ends = torch.tensor(sizes).cumsum(0).tolist()

@@ -1,5 +1,0 @@
-"""Run `measure(rank, size)` of several modules in every rank of one start."""
-
-from course_utils.ranks import run_ranks
-
-__all__ = ["run_ranks"]
