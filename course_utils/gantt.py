@@ -37,10 +37,10 @@ def draw_bars(
     width = max((bar.end for bar in bars), default=0) - min((bar.start for bar in bars), default=0)
     for bar in bars:
         row, length = lanes.index(bar.lane), bar.end - bar.start
-        axis.barh(
-            row, length, 0.8, left=bar.start, color=colours[bar.kind], edgecolor="white", lw=0.6
-        )
-        if bar.label and length > NARROW * width:
+        is_wide = length > NARROW * width
+        edge = "white" if is_wide else colours[bar.kind]  # a white one would hide a narrow bar
+        axis.barh(row, length, 0.8, left=bar.start, color=colours[bar.kind], edgecolor=edge, lw=0.6)
+        if bar.label and is_wide:
             middle = bar.start + length / 2
             axis.text(middle, row, bar.label, ha="center", va="center", fontsize=7, color="white")
     axis.set_yticks(range(len(lanes)), lanes, fontsize=8)

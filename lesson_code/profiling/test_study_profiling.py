@@ -317,7 +317,7 @@ def test_flags_differ_from_the_defaults_by_one():
 def test_how_long_a_step_has_to_be():
     assert overhead.length_for_share(500, 0.01) == pytest.approx(50)
     assert overhead.length_for_share(500, 0.05) == pytest.approx(10)
-    with pytest.raises(ValueError, match="above 0"):
+    with pytest.raises(ValueError, match="share 0: it must be in"):
         overhead.length_for_share(500, 0)
 
 

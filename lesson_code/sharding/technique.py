@@ -39,8 +39,8 @@ def compare(found, expected):
 
 def check_pytorch_card(card):
     """Its sharded network makes AdamW's steps, and its checkpoint brings weights and state back."""
-    assert not Path("checkpoint.part").exists(), "the complete checkpoint was renamed"
-    assert Path("checkpoint/.metadata").is_file()
+    assert not Path("checkpoint_000003.part").exists(), "the complete checkpoint was renamed"
+    assert Path("checkpoint_000003/.metadata").is_file()
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         check_sharded_training(card)
@@ -52,7 +52,7 @@ def check_sharded_training(card):
     batches = list_batches()
     expected = train_plainly(make_network(), batches, lr=1e-2)
     half = train_plainly(make_network(), batches[:2], lr=1e-2)
-    network, optimizer = card["shard"](make_network(), torch.device("cpu"))
+    network, optimizer = card["shard_model"](make_network(), torch.device("cpu"))
     for number, (inputs, targets) in enumerate(batches):
         if number == 2:
             compare((p.detach() for p in network.parameters()), half)
@@ -61,7 +61,7 @@ def check_sharded_training(card):
         F.cross_entropy(network(inputs), targets).backward()
         optimizer.step()
     compare((p.detach() for p in network.parameters()), expected)
-    other, again = card["shard"](make_network(), torch.device("cpu"))
+    other, again = card["shard_model"](make_network(), torch.device("cpu"))
     card["load"](other, again, "half")
     compare((p.detach() for p in other.parameters()), half)
     inputs, targets = batches[2]

@@ -118,8 +118,7 @@ def test_three_ranks_hold_and_send_the_bytes_of_the_calculator(scripts, monkeypa
 # Planted: what a rank may do wrong with its part, and still run.
 FAULTS = {
     "divided twice": ("zero1", "unit.own.grad /= dist", "unit.own.grad /= 2 * dist"),
-    "shard off by one": ("zero1", "unit.find_own(unit.gradients)",
-                         "unit.find_own(unit.gradients.roll(-1))"),
+    "shard off by one": ("zero1", "grad, unit.gradients)", "grad, unit.gradients.roll(-1))"),
     "stale weights": ("zero1", "(unit.weights, unit", "(unit.weights.clone(), unit"),
     "state of the wrong shard": (
         "zero1",
@@ -130,10 +129,11 @@ FAULTS = {
         "state[units[1].own], state[units[0].own]\n"
         "        self.optimizer.step()",
     ),
-    "never gathered again": (
+    "gathered once": (
         "zero3",
-        "register_forward_pre_hook(lambda *_, unit=unit: self.gather(unit))",
-        "register_forward_pre_hook(lambda *_, unit=unit: unit.allocate())",
+        "dist.all_gather_single(unit.allocate(), unit.own.detach())",
+        "unit.first = getattr(unit, 'first', unit.own.detach().clone())\n"
+        "        dist.all_gather_single(unit.allocate(), unit.first)",
     ),
 }  # fmt: skip
 
@@ -312,8 +312,8 @@ def test_the_plain_card_in_two_ranks_is_the_card_in_one(cells, tmp_path, monkeyp
         monkeypatch.chdir(tmp_path / str(ranks))
         output = torchrun("../card.py", processes=ranks, environment=ON_CPU).outputs[0]
         whole.append(json.loads(output.strip().splitlines()[-1].partition(" ")[2])["whole"])
-        assert os.path.isdir("checkpoint")
-        assert not os.path.exists("checkpoint.part")
+        assert os.path.isdir("checkpoint_000003")
+        assert not os.path.exists("checkpoint_000003.part")
     for one, two in zip(*whole, strict=True):
         torch.testing.assert_close(torch.tensor(one), torch.tensor(two), atol=1e-5, rtol=1e-4)
 

@@ -3,10 +3,12 @@ import re
 from tests.groups import ASKING_FOR_PORTS, SHARING, find_group
 from tests.places import ROOT, find_notebooks
 
+TESTS = ("tests", "lesson_code")
+
 
 def list_parts_of_test_names():
     """What a test's name is made of: its file, its function, the lesson that it is about."""
-    paths = list((ROOT / "tests").rglob("test_*.py"))
+    paths = [path for folder in TESTS for path in (ROOT / folder).rglob("test_*.py")]
     sources = "\n".join(path.read_text() for path in paths)
     functions = re.findall(r"^def (test_\w+)", sources, re.MULTILINE)
     lessons = [f"[{path.stem}]" for path in find_notebooks()]

@@ -26,6 +26,7 @@ from unittest import mock
 
 import nbformat
 import numpy as np
+from torch.distributed.checkpoint import CheckpointException
 
 from course_tools.publish.cards import find_recipe
 from course_tools.publish.sections import is_card
@@ -184,6 +185,7 @@ def _import_but_the_course(name, *arguments, **options):
 def alone(folder) -> Iterator[None]:
     """An empty folder, one thread, fixed seeds and no network; afterwards all is as it was."""
     import torch
+    import torch.distributed as dist
 
     folder.mkdir(parents=True)
     states = random.getstate(), np.random.get_state(), torch.get_num_threads()
@@ -204,6 +206,8 @@ def alone(folder) -> Iterator[None]:
             random.setstate(states[0])
             np.random.set_state(states[1])
             torch.set_num_threads(states[2])
+            if dist.is_initialized():  # a faulty card may leave before its end
+                dist.destroy_process_group()
 
 
 def execute(source):
@@ -296,7 +300,7 @@ def check_card(card, technique, folder, source=None):
     with alone(folder):
         try:
             namespace = execute(source)
-        except Exception as error:  # whatever the code of a card raises
+        except (Exception, CheckpointException) as error:  # the second is no Exception
             message = f"{card}: it does not run: {type(error).__name__}: {error}"
             raise CardFailed(message) from error
         try:

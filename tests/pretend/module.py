@@ -14,6 +14,18 @@ def is_on_device(value: object) -> bool:
     return isinstance(value, torch.Tensor) and value.device.type == NAME
 
 
+class Stream:
+    """A queue of the device, which has nothing to do: every operation has ended when it returns."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    def wait_stream(self, *_: object) -> None:
+        pass
+
+    wait_event = record_event = synchronize = wait = record = wait_stream
+
+
 def make_backend_module() -> SimpleNamespace:
     """What PyTorch, Lightning and recipe cards ask of the module of a device."""
     generator = torch.Generator(NAME)
@@ -25,7 +37,10 @@ def make_backend_module() -> SimpleNamespace:
         pass
 
     return SimpleNamespace(
+        Event=Stream,
+        Stream=Stream,
         current_device=lambda: 0,
+        current_stream=lambda device=None: Stream(),
         default_generators=(generator,),
         device=contextlib.nullcontext,
         device_count=lambda: 1,
@@ -42,5 +57,6 @@ def make_backend_module() -> SimpleNamespace:
         manual_seed_all=generator.manual_seed,
         set_device=do_nothing,
         set_rng_state=set_rng_state,
+        stream=contextlib.nullcontext,
         synchronize=do_nothing,
     )

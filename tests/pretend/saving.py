@@ -104,7 +104,11 @@ def replace_methods() -> None:
         _replace(owner, "__deepcopy__", _deepcopy)
         _replace(owner, "__reduce_ex__", _reduce)
     _replace(torch.UntypedStorage, "data_ptr", lambda self: self.host.data_ptr())
-    _replace(torch.UntypedStorage, "nbytes", lambda self: self.host.nbytes())
+    to = torch.Tensor.to
+    _replace(torch.Tensor, "to", lambda *args, non_blocking=False, **kwargs: to(*args, **kwargs))
+    for name in ("nbytes", "size"):
+        _replace(torch.UntypedStorage, name, lambda self: self.host.nbytes())
+    _replace(torch.UntypedStorage, "resize_", lambda self, size: self.host.resize_(size))
     _replace(
         torch.Tensor,
         "data_ptr",
