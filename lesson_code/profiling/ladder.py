@@ -68,8 +68,12 @@ FIXES = {
     "batched copies": Fix(
         "torch.tensor for each example, then torch.stack", "torch.from_numpy, a batch at a time"
     ),
-    "foreach optimizer": Fix("AdamW(foreach=False)", "AdamW(foreach=True)"),
-    "fused optimizer": Fix("AdamW(foreach=False)", "AdamW(fused=True)"),
+    "foreach optimizer": Fix(
+        "AdamW(foreach=False)", "AdamW(foreach=True): all weights in each operation"
+    ),
+    "fused optimizer": Fix(
+        "AdamW(foreach=False)", "AdamW(fused=True): the update in one operation"
+    ),
     "set to none": Fix("zero_grad(set_to_none=False)", "zero_grad(set_to_none=True)"),
     "channels last": Fix(
         "contiguous images and weights", "images and weights with the channels last", "photographs"

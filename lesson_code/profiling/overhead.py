@@ -247,7 +247,7 @@ class Overhead:
                     "more than the plain loop (mean)": round(more, 1),
                     "95 % interval": f"{low:.1f} to {high:.1f}",
                     "less than the defaults": round(saved, 1),
-                    "ms per training beside": round(float(np.median(self.rest_ms(loop))), 1),
+                    "ms once per training": round(float(np.median(self.rest_ms(loop))), 1),
                 }
             )
         return pd.DataFrame(rows).set_index("loop")
