@@ -76,7 +76,8 @@ def find_sentence(outputs: Iterable[Output], expected: Expected) -> str | None:
         )
         otherwise = output.otherwise
         if "{right}" in otherwise:
-            otherwise = otherwise.replace("{right}", f"{right:.4g}")
+            number_format = ",d" if isinstance(right, int) else ".4g"
+            otherwise = otherwise.replace("{right}", format(right, number_format))
         return f"{output.case} {next(sentences, otherwise)}".strip()
     return None
 

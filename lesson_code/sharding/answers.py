@@ -135,6 +135,12 @@ WRONG = {
             "part + frozen_part if stage == 3 else whole + frozen_part",
             "only stage 3 divides the frozen weights.",
         ),
+        (
+            WEIGHTS,
+            "part + frozen_part if stage == 3 else whole + "
+            "(ranks * frozen_part if stage else frozen)",
+            "frozen weights are padded in stage 3 alone.",
+        ),
         (WEIGHTS, "part if stage == 3 else whole", "a frozen parameter has a weight too."),
         (
             WEIGHTS,

@@ -97,8 +97,8 @@ FROZEN = (
     (1000, 0, 0, 4),
     (1001, 3, 0, 4),
     (1000, 9000, 0, 2),
-    (1001, 9000, 1, 4),
-    (1001, 9000, 2, 4),
+    (1001, 9002, 1, 4),
+    (1001, 9002, 2, 4),
     (1001, 9002, 3, 4),
     (7, 3, 3, 8),
     (1000, 9000, 3, 1),
@@ -207,7 +207,7 @@ def check_train_sharded(answer: Callable) -> Iterator[Output]:
 
 # ---- ★★★ A puzzle.
 
-OTHER_RANKS, OTHER_BATCHES = 2, 5
+OTHER_SIZES = ((2, 5), (4, 2))  # ranks and batches, without limits
 
 
 @checks_exercise()
@@ -216,10 +216,10 @@ def check_schedule_pipeline(answer: Callable) -> None:
     puzzle = PUZZLES["pipeline"]
     said = judge(puzzle, simulate(answer, puzzle.task))
     require(said is None, said or "")
-    other = replace(puzzle.task, ranks=OTHER_RANKS, layers=OTHER_RANKS, batches=OTHER_BATCHES)
-    problem = simulate(answer, other).problem
-    require(
-        problem is None,
-        f"It solves the puzzle, but not {OTHER_RANKS} ranks with {OTHER_BATCHES} batches: "
-        f"{problem}",
-    )
+    for ranks, batches in OTHER_SIZES:
+        other = replace(puzzle.task, ranks=ranks, layers=ranks, batches=batches)
+        problem = simulate(answer, other).problem
+        require(
+            problem is None,
+            f"It solves the puzzle, but not {ranks} ranks with {batches} batches: {problem}",
+        )

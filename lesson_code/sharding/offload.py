@@ -56,12 +56,14 @@ class OffloadedAdamW:
 
 # ---- When should the batch grow?
 
+MICRO_BATCH = 2048  # tokens whose activations are on the device at once
+
 
 class Plan(NamedTuple):
     """A training on one device, as predicted."""
 
-    most_tokens: int  # of a step, so that it fits; 0: not even the training state does
-    share: float  # of a step in which bytes cross the link, at that number of tokens
+    fits: bool
+    share: float  # of a step in which bytes cross the link
     tokens_per_s: float
 
 
@@ -73,22 +75,19 @@ def count_state(parameters: int, offload: bool, formats: Format = BF16_MIXED) ->
 def plan_tokens(
     shape: Shape, tokens: int, offload: bool, link: float = LINKS["PCIe 5"], card: Card = CARD
 ) -> Plan:
-    """What a step with so many tokens takes, if it may be that large.
+    """What a step with so many tokens takes, in micro-batches of `MICRO_BATCH` tokens.
 
     Gradients go down and weights come back, 2 bytes per parameter each, whatever the batch is.
     They are not overlapped with the computation, and the step of the CPU is not counted.
 
     Args:
-        tokens: wished for; fewer if they do not fit.
+        tokens: of all micro-batches of a step together.
         link: bytes per second between the device and the CPU's memory, in one direction.
     """
-    free = card.memory_bytes - count_state(shape.parameters, offload)
-    per_token = estimate_activations(shape, 1, checkpointed=True)
-    tokens = min(tokens, max(0, int(free // per_token)))
-    if not tokens:
-        return Plan(0, 0.0, 0.0)
+    activations = estimate_activations(shape, min(tokens, MICRO_BATCH), checkpointed=True)
+    fits = count_state(shape.parameters, offload) + activations <= card.memory_bytes
     # recomputed activations take one more forward pass: 8 operations per parameter and token
     compute_s = 8 * shape.parameters * tokens / card.flop_per_s
     moved = shape.parameters * (BF16_MIXED.gradients + BF16_MIXED.weights)
     link_s = moved / link if offload else 0.0
-    return Plan(tokens, link_s / (compute_s + link_s), tokens / (compute_s + link_s))
+    return Plan(fits, link_s / (compute_s + link_s), tokens / (compute_s + link_s))

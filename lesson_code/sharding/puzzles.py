@@ -46,6 +46,17 @@ PUZZLES: Mapping[str, Puzzle] = {
 }
 
 
+def find_puzzle(name: str) -> Puzzle:
+    """The puzzle of this name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if name not in PUZZLES:
+        raise ValueError(f"there is no puzzle {name!r}: take one of {', '.join(PUZZLES)}")
+    return PUZZLES[name]
+
+
 def judge(puzzle: Puzzle, found: Simulation) -> str | None:
     """What is wrong with a simulated schedule, in one sentence; None: nothing."""
     if found.problem:
@@ -54,7 +65,8 @@ def judge(puzzle: Puzzle, found: Simulation) -> str | None:
     if found.peak_bytes[rank] > puzzle.most_bytes:
         return (
             f"Rank {rank} needs {found.peak_bytes[rank]:,} bytes in {found.peak_at[rank]}, and "
-            f"{puzzle.most_bytes:,} are allowed: store less, free earlier, or begin with less."
+            f"{puzzle.most_bytes:,} are allowed. It holds {found.peak_of[rank]}: store less, free "
+            "earlier, or run fewer forward passes ahead."
         )
     if found.time > puzzle.most_time:
         return (
@@ -78,12 +90,13 @@ def draw_simulation(found: Simulation, most_bytes: int, title: str) -> Figure:
         2, 1, figsize=(8.6, 1.8 + 0.3 * task.ranks), sharex=True, height_ratios=[1.2, 1]
     )
     draw_bars(gantt, found.bars, COLOURS, names)
-    for rank, (times, held) in enumerate(zip(found.held_at, found.held_bytes, strict=True)):
-        kib = [number / 1024 for number in held]
+    are_equal = all(curve == found.curves[0] for curve in found.curves)
+    for rank, curve in enumerate(found.curves[: 1 if are_equal else None]):
+        label = "each rank" if are_equal else names[rank]
         colour = plots.COLOURS[rank % len(plots.COLOURS)]
-        memory.step(times, kib, where="post", color=colour, label=names[rank], alpha=0.8)
-    memory.axhline(most_bytes / 1024, color="black", ls="--", lw=1, label="limit of the peak")
-    memory.set(xlabel="time (forward passes of a layer)", ylabel="held (KiB)", ylim=(0, None))
+        memory.step(*zip(*curve, strict=True), where="post", color=colour, label=label, alpha=0.8)
+    memory.axhline(most_bytes, color="black", ls="--", lw=1, label="limit of the peak")
+    memory.set(xlabel="time (forward passes of a layer)", ylabel="held (bytes)", ylim=(0, None))
     memory.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     handles = make_legend(found.bars, COLOURS)
     gantt.legend(handles=handles, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
@@ -92,8 +105,12 @@ def draw_simulation(found: Simulation, most_bytes: int, title: str) -> Figure:
 
 
 def try_puzzle(name: str, schedule: Schedule) -> Simulation:
-    """Play a schedule, draw it as far as it came, and say what is wrong or what it needs."""
-    puzzle = PUZZLES[name]
+    """Play a schedule, draw it as far as it came, and say what is wrong or what it needs.
+
+    Raises:
+        ValueError: there is no such puzzle.
+    """
+    puzzle = find_puzzle(name)
     found = simulate(schedule, puzzle.task)
     problem = judge(puzzle, found)
     if found.bars:
@@ -117,16 +134,20 @@ def _simulate_solved(name: str, schedule: Schedule, ranks: int) -> Simulation | 
     A pipeline has a layer for each rank, and the other puzzles have a batch for each. The layers
     are smaller, with 144 weights, so that 2, 3 and 4 ranks can share them.
     """
-    task = PUZZLES[name].task
+    puzzle = find_puzzle(name)
     try:
-        problem = judge(PUZZLES[name], simulate(schedule, task))
+        problem = judge(puzzle, simulate(schedule, puzzle.task))
     except NotImplementedError:  # the stub of an exercise
         problem = "it is not written yet"
     if problem:
         print(f"{name}: not solved yet, and not run")
         return None
     smaller = {"layers": ranks} if name == "pipeline" else {"batches": ranks}
-    return simulate(schedule, replace(task, ranks=ranks, width=12, rows=12, **smaller))
+    found = simulate(schedule, replace(puzzle.task, ranks=ranks, width=12, rows=12, **smaller))
+    if found.problem:
+        print(f"{name}: solves its puzzle, but not {ranks} ranks: {found.problem}")
+        return None
+    return found
 
 
 def run_solved(attempts: Mapping[str, Schedule], ranks: int) -> dict[str, tuple[float, bool]]:

@@ -9,7 +9,7 @@ The network is a row of layers. Layer ``l`` turns ``activation(l, b)`` of a batc
 """
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, NamedTuple
 
 __all__ = [
@@ -108,7 +108,13 @@ def activation_gradient(layer: int, batch: int) -> Thing:
 
 
 def shard(thing: Thing, number: int) -> Thing:
-    """Part ``number`` of weights, of a gradient or of optimizer state: one of ``ranks`` parts."""
+    """Part ``number`` of weights, of a gradient or of optimizer state: one of ``ranks`` parts.
+
+    Raises:
+        ScheduleError: of something else.
+    """
+    if not isinstance(thing, Thing):
+        raise ScheduleError(f"shard({thing!r}, …): {_say_no_thing(thing)}.")
     return thing._replace(shard=number)
 
 
@@ -192,11 +198,22 @@ def list_instructions(
     return instructions
 
 
+def _say_no_thing(value: object) -> str:
+    name = getattr(value, "__name__", None)
+    return f"call it: {name}(layer)" if name else f"{value} is no thing, as weight(0) is"
+
+
 def _find_problem(instruction: Any, rank: int, ranks: int, layers: int, batches: int) -> str | None:
     """What is wrong with one instruction, wherever it stands."""
-    if not isinstance(instruction, Instruction) or not isinstance(instruction.thing, Thing):
+    if isinstance(instruction, Generator):
+        return "this is a generator: write yield from in place of yield"
+    if not isinstance(instruction, Instruction):
         return "this is no instruction"
     name, thing, peer = instruction
+    if not isinstance(thing, Thing):
+        return _say_no_thing(thing)
+    if not isinstance(thing.layer, int):
+        return f"a layer is a number, and not {thing.layer}"
     limits = {"layer": layers + (thing.kind in SENT), "batch": batches, "shard": ranks}
     for word, limit in limits.items():
         number = getattr(thing, word)

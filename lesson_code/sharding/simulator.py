@@ -4,7 +4,7 @@ No number of the network is computed here. A gradient is the list of how often e
 and a weight is the list of its shards that are updated. So a mistake can be named.
 """
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -92,8 +92,10 @@ class Simulation:
     sent_bytes: list[int] = field(default_factory=list)  # by rank
     peak_bytes: list[int] = field(default_factory=list)  # by rank, the inputs beside the outputs
     peak_at: list[str] = field(default_factory=list)  # by rank, the instruction with the peak
+    peak_of: list[str] = field(default_factory=list)  # by rank, the bytes of each kind of thing
     held_bytes: list[list[int]] = field(default_factory=list)  # by rank, after each instruction
-    held_at: list[list[float]] = field(default_factory=list)  # by rank, the times of those
+    # by rank, (time, bytes): the most in an instruction at its start, what is left at its end
+    curves: list[list[tuple[float, int]]] = field(default_factory=list)
     programs: list[list[Instruction]] = field(default_factory=list)
 
     @property
@@ -111,10 +113,10 @@ class _Rank:
         self.clock = 0.0
         self.memory: dict[Thing, Any] = {}
         self.bars: list[Bar] = []
-        self.sent_bytes = self.peak_bytes = 0
-        self.peak_at = "the start"
+        self.sent_bytes = self.peak_bytes = self.most_bytes = 0  # most: of this instruction
+        self.peak_at, self.peak_of = "the start", ""
         self.held_bytes: list[int] = []
-        self.held_at: list[float] = []
+        self.curves: list[tuple[float, int]] = []
 
     @property
     def next(self) -> Instruction | None:
@@ -131,11 +133,20 @@ class _Rank:
     def make(self, thing: Thing, value: Any) -> None:
         """Put a thing into memory, beside all that is there."""
         self.memory[thing] = value
-        if (held := self.count_held()) > self.peak_bytes:
+        held = self.count_held()
+        self.most_bytes = max(self.most_bytes, held)
+        if held > self.peak_bytes:
             self.peak_bytes, self.peak_at = held, str(self.next)
+            self.peak_of = self.describe_held()
 
     def count_held(self) -> int:
         return sum(map(self.task.count_bytes, self.memory))
+
+    def describe_held(self) -> str:
+        sizes: Counter[str] = Counter()
+        for thing in self.memory:
+            sizes[thing.kind] += self.task.count_bytes(thing)
+        return ", ".join(f"{kind} {size:,}" for kind, size in sizes.items())
 
     def end(self, duration: float, kind: str = "", label: str = "", start: float = -1.0) -> None:
         """The instruction is done: move the clock and the program on."""
@@ -145,8 +156,10 @@ class _Rank:
         self.clock = start + duration
         if kind and duration:
             self.bars.append(Bar(f"rank {self.number}", kind, start, self.clock, label))
-        self.held_bytes.append(self.count_held())
-        self.held_at.append(self.clock)
+        held = self.count_held()
+        self.held_bytes.append(held)
+        self.curves += [(start, max(self.most_bytes, held)), (self.clock, held)]
+        self.most_bytes = 0
         self.position += 1
 
 
@@ -206,7 +219,10 @@ def _require_all_batches(rank: _Rank, counts: Sequence[int]) -> None:
     missing = [batch for batch, count in enumerate(counts) if count == 0]
     often = [batch for batch, count in enumerate(counts) if count > 1]
     if missing:
-        rank.fail(f"{_list_batches(missing)} not in the gradient: add up the ranks' gradients")
+        rank.fail(
+            f"{_list_batches(missing)} not in the gradient: run every backward pass before the "
+            "update, or add up the ranks' gradients"
+        )
     if often:
         rank.fail(f"{_list_batches(often)} more than once in the gradient")
 
@@ -291,6 +307,17 @@ def _reduce_scatter(ranks: Sequence[_Rank], thing: Thing) -> None:
         del rank.memory[thing]
 
 
+def _require_own_updates(ranks: Sequence[_Rank], thing: Thing, own: Sequence[list[bool]]) -> None:
+    """No rank gives its part as it was before an update that another rank has made of it."""
+    for rank, (is_new,) in zip(ranks, own, strict=True):
+        wholes = [other.memory[thing] for other in ranks if thing in other.memory]
+        if not is_new and any(whole[rank.number] for whole in wholes):
+            rank.fail(
+                f"rank {rank.number} gives its part as it was before the update, which another "
+                f"rank has made: update shard {rank.number} here"
+            )
+
+
 def _all_gather(ranks: Sequence[_Rank], thing: Thing) -> None:
     own = []
     for rank in ranks:
@@ -301,6 +328,8 @@ def _all_gather(ranks: Sequence[_Rank], thing: Thing) -> None:
             own.append(rank.memory[thing][rank.number : rank.number + 1])
         else:
             rank.fail(f"{part} is not there: rank {rank.number} gives it")
+    if thing.kind == "weight":
+        _require_own_updates(ranks, thing, own)
     for rank in ranks:
         whole = [part[0] for part in own] if thing.kind == "weight" else own[rank.number]
         rank.make(thing, whole)
@@ -437,7 +466,7 @@ def simulate(schedule: Schedule, task: Task) -> Simulation:
     except ScheduleError as error:
         found.problem = str(error)
     found.bars = [bar for rank in ranks for bar in rank.bars]
-    for name in ("sent_bytes", "peak_bytes", "peak_at", "held_bytes", "held_at"):
+    for name in ("sent_bytes", "peak_bytes", "peak_at", "peak_of", "held_bytes", "curves"):
         setattr(found, name, [getattr(rank, name) for rank in ranks])
     return found
 

@@ -184,6 +184,21 @@ def gathered_gradients(rank, ranks, layers, batches):
     return lines(rank, ranks, layers, batches)
 
 
+def one_layer_each(rank, ranks, layers, batches):
+    """Rank r has the state of layer r, whole, and an all-gather is to pass on what it updated."""
+    for layer in range(layers):
+        yield store(weight(layer))
+    yield store(state(rank))
+    for layer in range(layers):
+        yield forward(layer, rank)
+    for layer in reversed(range(layers)):
+        yield backward(layer, rank)
+        yield all_reduce(gradient(layer))
+    yield update(rank)
+    for layer in range(layers):
+        yield all_gather(weight(layer))
+
+
 def off_by_one(schedule, kind):
     def shift(line, rank):
         thing = line.thing
@@ -252,6 +267,11 @@ WRONG = [
      " layer 0 and rank 1 waits in all_reduce of the gradient of layer 1: no rank can go on"),
     (DP, lambda *sizes: None, "the schedule yields no instructions"),
     (DP, lambda *sizes: [forward], "this is no instruction"),
+    (DP, lambda *sizes: [data_parallel(*sizes)], "this is a generator: write yield from"),
+    (DP, first(free(0)), "0 is no thing, as weight(0) is"),
+    (DP, first(store(weight)), "call it: weight(layer)"),
+    (DP, first(update(weight(0))), "a layer is a number, and not the weight of layer 0"),
+    (DP, lambda rank, *sizes: [store(shard(0, rank))], "shard(0, …): 0 is no thing"),
     (DP, endless, "the schedule does not end"),
     (ZERO, data_parallel, "Rank 0 needs 19,456 bytes in backward(3, 0), and 13,312 are allowed"),
     (ZERO, without("all_gather", sharded_state), "At the end rank 0 has the weight of layer 0 as"),
@@ -260,6 +280,7 @@ WRONG = [
     (ZERO, without("reduce_scatter", sharded_state), "batches 1, 2 and 3 are not in the gradient"),
     (ZERO, without("update", sharded_state, lambda rank: rank == 2),
      "At the end shard 2 of layer 0 is updated on no rank"),
+    (ZERO, one_layer_each, "rank 1 gives its part as it was before the update, which another rank"),
     (ZERO, gathered_gradients, "Rank 0 sends 9,216 bytes, and 6,144 are allowed"),
     (ZERO, fully_sharded, "Rank 0 sends 9,216 bytes, and 6,144 are allowed"),
     (FULL, sharded_state, "Rank 0 needs 13,312 bytes in backward(3, 0), and 11,264 are allowed"),
@@ -270,7 +291,8 @@ WRONG = [
     (FULL, without("reduce_scatter", fully_sharded), "batches 1, 2 and 3 are not in"),
     (FULL, without("all_gather", fully_sharded, lambda rank: rank == 3),
      "Rank 3, forward(0, 3): the weight of layer 0 is not there"),
-    (PIPE, partial(pipeline, ahead=8), "Rank 3 needs 21,504 bytes in backward(3, 0), and 9,216"),
+    (PIPE, partial(pipeline, ahead=8), "Rank 3 needs 21,504 bytes in backward(3, 0), and 9,216"
+     " are allowed. It holds weight 1,024, state 2,048, activation 8,192, activation gradient 9,216"),
     (PIPE, one_after_the_other, "The step takes 108.5 units of time, and 38 are allowed"),
     (PIPE, without("send", pipeline), "no rank can go on"),
     (PIPE, without("recv", pipeline),
@@ -282,7 +304,7 @@ WRONG = [
                     pipeline), "what arrives next from rank 0 is the activation of batch 0 before"),
     (PIPE, replaced("backward", lambda x, r: [x, x], pipeline), "run the forward pass here first"),
     (PIPE, replaced("backward", lambda x, r: [x, update(r)], pipeline),
-     "batches 1, 2, 3, 4, 5, 6 and 7 are not in the gradient"),
+     "batches 1, 2, 3, 4, 5, 6 and 7 are not in the gradient: run every backward pass before"),
     (PIPE, replaced("recv", lambda x, r: [x][: x.thing.kind == "activation"], pipeline),
      "the activation gradient of batch 0 before layer 1 is not there: run the backward pass of"),
     (PIPE, lambda rank, *sizes: pipeline(rank, *sizes) if rank else [
