@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any
 
@@ -21,7 +22,7 @@ LOCAL = int(os.environ.get("LOCAL_WORLD_SIZE", 0))  # processes on this machine,
 GPUS = 0 < LOCAL <= torch.cuda.device_count() and "COURSE_CPU" not in os.environ
 DEVICE = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if GPUS else torch.device("cpu")
 ON_CPU = {"COURSE_CPU": "1"}  # an environment in which the ranks take no GPU
-FOUND = "found.pt"
+ARGUMENTS, FOUND = "arguments.pt", "found.pt"  # files in a folder of each start
 
 
 def join(seconds: float = 60) -> tuple[int, int]:
@@ -71,21 +72,22 @@ def run_ranks(
     from course_utils.training.torchrun import torchrun  # no rank needs it, nor what it imports
 
     names = [part if isinstance(part, str) else part.__name__ for part in parts]
-    torch.save(dict(arguments or {}), f"arguments_{FOUND}")
-    torchrun(Path(__file__), *names, **{"time_limit_s": 240} | options).show()
-    return torch.load(FOUND, map_location="cpu")
+    with TemporaryDirectory() as folder:
+        torch.save(dict(arguments or {}), Path(folder, ARGUMENTS))
+        torchrun(Path(__file__), folder, *names, **{"time_limit_s": 240} | options).show()
+        return torch.load(Path(folder, FOUND), map_location="cpu")
 
 
-def _be_a_rank(names: list[str]) -> None:
+def _be_a_rank(folder: str, *names: str) -> None:
     rank, size = join()
-    arguments = torch.load(f"arguments_{FOUND}")
+    arguments = torch.load(Path(folder, ARGUMENTS))
     found: dict[str, Any] = {}
     for name in names:
         found |= import_module(name).measure(rank, size, **arguments)
     if rank == 0:
-        torch.save(found, FOUND)
+        torch.save(found, Path(folder, FOUND))
     leave()
 
 
 if __name__ == "__main__":
-    _be_a_rank(sys.argv[1:])
+    _be_a_rank(*sys.argv[1:])
