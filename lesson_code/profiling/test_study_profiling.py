@@ -465,6 +465,7 @@ def test_steps_that_differ_are_told_apart():
 
 @NEEDS_COMPILER
 @pytest.mark.usefixtures("fresh")
+@pytest.mark.lesson_changed
 def test_a_compiled_network_trains_the_same():
     batches = [(torch.randn(n, 8), torch.zeros(n, dtype=torch.int64)) for n in (4, 6)]
     found = compiling.measure_compiling(make_tiny(), batches, rounds=2)

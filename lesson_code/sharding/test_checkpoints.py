@@ -20,7 +20,10 @@ from lesson_code.sharding import checkpoints, trainer_checkpoints
 from lesson_code.sharding.saving_shards import load_shards
 from lesson_code.sharding.trainer_checkpoints import LitSharded
 
-pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:torch.distributed is disabled"),
+    pytest.mark.lesson_changed,  # five starts of ranks
+]
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ def alone():
     return checkpoints.run_undisturbed(nodes.STEPS)
 
 
+@pytest.mark.lesson_changed
 @pytest.mark.parametrize("static", [True, False])
 def test_two_agents_train_as_one_process_does(static, alone, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -108,6 +109,7 @@ needs_dask = pytest.mark.skipif(not nodes.has_dask(), reason=nodes.MISSING)
 
 
 @needs_dask
+@pytest.mark.lesson_changed
 def test_ranks_of_dask_train_as_one_process_does(alone):
     before = list_workers()
     found, nothing = nodes.run_by_dask(nodes.train_few)
@@ -123,6 +125,7 @@ def test_three_ranks_of_dask_answer_in_their_order():
 
 
 @needs_dask
+@pytest.mark.lesson_changed
 @pytest.mark.parametrize(
     ("task", "sentence"),
     [(die, "a worker of Dask died"), (fail, "a rank failed: ValueError: no such colour")],

@@ -79,7 +79,7 @@ def test_the_figure_says_bubble_and_stored_batches():
     plt.close(figure)
 
 
-@pytest.fixture(scope="module", params=[2, 3])
+@pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.lesson_changed)])
 def measured(request, tmp_path_factory):
     size = request.param
     with pytest.MonkeyPatch.context() as patch:
