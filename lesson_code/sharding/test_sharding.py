@@ -259,7 +259,7 @@ def test_which_split_on_which_link_is_what_the_text_says(text):
     fast = [steps[way, "NVLink 4"] for way in splits]
     assert max(fast) < 1.25 * min(fast)
     assert "Over PCIe and slower links the pipeline is fastest" in text
-    assert "tensor parallel is slowest" in text
+    assert "Tensor parallel is slowest" in text
     for link in [link for link in memory.LINKS if link != "NVLink 4"]:
         order = sorted(splits, key=lambda way, link=link: steps[way, link])
         assert (order[0], order[-1]) == ("pipeline", "tensor")

@@ -85,10 +85,15 @@ def test_the_puzzle_has_the_limits_and_times_of_the_text(text):
     assert [float(x) for x in said.groups()] == [all_first.time, ours.time, one.time]
     assert max(one.peak_bytes) < max(ours.peak_bytes) < max(all_first.peak_bytes)
     for name, words in {
-        "data parallel": "in {:g} units of time",
-        "sharded optimizer state": "in {:g} units and {:,} bytes, sending at most {:,} bytes",
-        "fully sharded": "in {:g} units and {:,} bytes",
+        "data parallel": "in {:g} units of time and {:,} bytes, sending at most {:,} bytes",
+        "sharded optimizer state": "in {:g} units and {:,} bytes, sending at most {:,}.",
+        "fully sharded": "in {:g} units and {:,} bytes, sending at most {:,}.",
     }.items():
         limits = PUZZLES[name]
         said = words.format(limits.most_time, limits.most_bytes, limits.most_sent_bytes)
         assert said in text, name
+    task = PUZZLES["data parallel"].task
+    whole = 2 * 4 * task.width**2 * (task.ranks - 1) / task.ranks / task.bytes_per_time
+    said = f"An all-reduce of a layer takes {whole:g} units of time, an all-gather or a reduce-sca"
+    assert said in text
+    assert f"an update of a shard {task.update_time / task.ranks:g}" in text
