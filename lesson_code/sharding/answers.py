@@ -183,7 +183,7 @@ WRONG = {
         (GRADIENT, f"{GRADIENT}.neg()", "not the weights of one process: look"),
     ],
     "schedule_pipeline": [
-        (TURNS, "range(-batches, batches)", BATCH, "turn + batches", "are allowed: store less"),
+        (TURNS, "range(-batches, batches)", BATCH, "turn + batches", "store less, free earlier"),
         (TURNS, "range(batches)", BATCH, "turn", "units of time, and 38 are allowed"),
         (
             "            if ahead > 0:\n                yield send",
@@ -196,6 +196,7 @@ WRONG = {
         ("yield send(activation(rank + 1, batch), rank + 1)", "pass", "waits"),
         ("yield backward(rank, turn)", "pass", "gradient"),
         (TURNS, "range(-ahead, batches - 1)", "batch"),
+        (TURNS, "range(-min(ahead, batches), batches)", "but not 4 ranks with 2 batches"),
         ("store(weight(rank))", "store(weight(0))", "weight"),
         ("    yield update(rank)", "    return None\n    yield update(rank)", "update"),
     ],
@@ -227,7 +228,7 @@ RIGHT = {
         ),
     ],
     "schedule_pipeline": [
-        (TURNS, "range(-min(ahead, batches), batches)"),
+        ("ranks - rank - 1", "ranks - (rank + 1)"),
         (
             "    yield store(weight(rank))\n    yield store(state(rank))\n",
             "    yield store(state(rank))\n    yield store(weight(rank))\n",

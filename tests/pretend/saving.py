@@ -6,8 +6,10 @@ tensors and storages of the device.
 
 import copy
 import functools
+from collections.abc import Iterable
 
 import torch
+from torch.distributed.fsdp._fully_shard import _fsdp_init
 from torch.utils._pytree import tree_map_only
 
 from tests.pretend.module import NAME
@@ -99,6 +101,17 @@ def _is_pinned(self: torch.Tensor, device: object = None) -> bool:
     return hasattr(self, "is_in_pinned_memory")
 
 
+def _move_states(
+    params: Iterable[torch.nn.Parameter], buffers: Iterable[torch.Tensor], device: torch.device
+) -> None:
+    """How `fully_shard` moves a network: it sets ``data``, which the device does not allow."""
+    for tensor in (*params, *buffers):
+        moved = tensor.detach().to(device)
+        if isinstance(tensor, torch.nn.Parameter):
+            moved = torch.nn.Parameter(moved, tensor.requires_grad)
+        torch.utils.swap_tensors(tensor, moved)
+
+
 def replace_methods() -> None:
     for owner in (torch.Tensor, torch.nn.Parameter):
         _replace(owner, "__deepcopy__", _deepcopy)
@@ -116,6 +129,7 @@ def replace_methods() -> None:
             self.untyped_storage().data_ptr() + self.storage_offset() * self.element_size()
         ),
     )
+    _fsdp_init._move_states_to_device = _move_states
     apply = torch.nn.Module._apply
     torch.nn.Module._apply = lambda self, *args, **kwargs: _apply(apply, self, *args, **kwargs)
     torch.load = functools.partial(_load, torch.load)
