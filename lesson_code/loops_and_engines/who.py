@@ -22,9 +22,9 @@ from torch import nn
 from lesson_code.loops_and_engines import loops, plain
 from lesson_code.loops_and_engines.job import Job, Loop
 
-__all__ = ["ACTIONS", "LIBRARY", "NOBODY", "YOU", "trace", "trace_all"]
+__all__ = ["ACTIONS", "LIBRARY", "NEITHER", "YOU", "trace", "trace_all"]
 
-YOU, LIBRARY, NOBODY = "you", "the library", "nobody"
+YOU, LIBRARY, NEITHER = "you", "the library", "neither"
 ACTIONS = (
     "seed the generator",
     "train mode",
@@ -51,7 +51,7 @@ class _Spy:
     """Notes who does each action."""
 
     def __init__(self) -> None:
-        self.found = dict.fromkeys(ACTIONS, NOBODY)
+        self.found = dict.fromkeys(ACTIONS, NEITHER)
 
     def watch(
         self, action: str, function: Callable, only: Callable[..., bool] | None = None
@@ -96,7 +96,7 @@ def _watch_pytorch(spy: _Spy, network: nn.Module) -> Iterator[None]:
 
 
 def trace(loop: Loop, job: Job) -> dict[str, str]:
-    """For each of `ACTIONS` who did it: `YOU`, `LIBRARY` or `NOBODY`.
+    """For each of `ACTIONS` who did it: `YOU`, `LIBRARY` or `NEITHER`.
 
     The generators are left as they were.
     """
