@@ -132,7 +132,7 @@ WRONG = {
         (CLOSE, 'name.startswith("on_")', "configure_optimizer is missing"),
         (WALK, "for kind in type(thing).__mro__[:1]", "a method of your own base class"),
         (CLOSE, "True", "compute_loss should not be listed"),
-        ("if callable(value) and ", "if ", "on_ice should not be listed"),
+        ("if callable(value) and near", "if near", "on_ice should not be listed"),
     ],
     "train_repaired": [
         ("    return model", "    return optimizer", "Return the trained network."),

@@ -50,10 +50,10 @@ def use_pytorch_parts() -> tuple[Loss, Callable[[int], float]]:
 
 def use_fastai_parts() -> tuple[Loss, Callable[[int], float]]:
     """The same from fastai."""
-    from fastai.callback.schedule import combine_cos
+    from fastai.callback.schedule import combined_cos
     from fastai.losses import LabelSmoothingCrossEntropy
 
-    cosine = combine_cos(WARM_UP / STEPS, 0.04, 1.0, 0.0)  # a function of the share that is done
+    cosine = combined_cos(WARM_UP / STEPS, 0.04, 1.0, 0.0)  # a function of the share that is done
     return LabelSmoothingCrossEntropy(eps=SMOOTHING), lambda step: float(cosine(step / STEPS))
 
 

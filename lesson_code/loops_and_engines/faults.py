@@ -6,11 +6,13 @@ Each change is a patch of the source of `train_plain`, so that the loop itself h
 import inspect
 from types import FunctionType
 
+from torch.amp import GradScaler
+
 from lesson_code.loops_and_engines import plain
 from lesson_code.loops_and_engines.job import Loop
 from lesson_code.loops_and_engines.plain import train_plain
 
-__all__ = ["FAULTS", "OTHER_RULES", "change_loop"]
+__all__ = ["FAULTS", "OTHER_RULES", "SCALED", "change_loop"]
 
 BACKWARD = "(loss / group).backward()"
 CLIP = "clip_grad_norm_(model.parameters(), job.max_norm)"
@@ -31,6 +33,17 @@ FAULTS: dict[str, tuple[str, ...]] = {
     ),
     "batches in another order": ("enumerate(loader)", "enumerate(reversed(list(loader)))"),
 }  # fmt: skip
+
+STEP = "                optimizer.step()"
+SCALE = (
+    "    for _ in range(job.epochs):",
+    "    scaler = GradScaler('cpu')\n    for _ in range(job.epochs):",
+    BACKWARD, "scaler.scale(loss / group).backward()",
+    STEP, "                scaler.step(optimizer)\n                scaler.update()",
+)  # fmt: skip
+UNSCALED = f"scaler.unscale_(optimizer)\n                {CLIP}"
+SCALED = (*SCALE, CLIP, UNSCALED)  # as it is right
+FAULTS["clipped before the gradient is unscaled"] = SCALE
 
 # What libraries do with a last group that is incomplete: the plain loop divides by its own size.
 OTHER_RULES: dict[str, tuple[str, ...]] = {
@@ -55,7 +68,7 @@ def change_loop(*changes: str, loop: Loop = train_plain) -> Loop:
         if source.count(old) != 1:
             raise ValueError(f"it occurs {source.count(old)} times in the loop: {old!r}")
         source = source.replace(old, new)
-    names = dict(vars(plain))
+    names = vars(plain) | {"GradScaler": GradScaler}
     exec(compile(source, "<changed loop>", "exec"), names)
     changed: Loop = names[loop.__name__]
     return changed

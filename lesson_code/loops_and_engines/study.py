@@ -18,8 +18,9 @@ import torch
 import typer
 
 from course_tools.study.keep import keep
+from course_utils.results import read_file
 from lesson_code.loops_and_engines.extras import EXTRAS, count_extra_lines, find_versions
-from lesson_code.loops_and_engines.job import Job, Loop, find_gap, make_photograph_jobs
+from lesson_code.loops_and_engines.job import FULL, Job, Loop, find_gap, make_photograph_jobs
 from lesson_code.loops_and_engines.loops import LOOPS, count_lines
 from lesson_code.loops_and_engines.overhead import TOLERANCE, measure_overhead
 from lesson_code.loops_and_engines.plain import train_plain
@@ -50,43 +51,58 @@ def time_real_batch(job: Job) -> float:
     return sorted(found)[REAL_REPEATS // 2]
 
 
-def measure(rounds: int, batches: int) -> dict[str, Any]:
-    """Everything that the file holds."""
-    found, jobs = find_loops(), make_photograph_jobs()
+def measure_gaps() -> dict[str, dict[str, float]]:
+    """For each loop the largest difference of a weight from the plain loop, in both jobs."""
+    jobs = make_photograph_jobs()
     plain = {kind: train_plain(job) for kind, job in jobs.items()}
-    gaps = {
+    return {
         name: {kind: find_gap(loop(job), plain[kind]) for kind, job in jobs.items()}
-        for name, loop in found.items()
+        for name, loop in find_loops().items()
     }
-    times = measure_overhead(found, rounds, batches)
+
+
+def measure_times(rounds: int, batches: int) -> dict[str, Any]:
+    """Microseconds of a batch of each loop, and milliseconds of a real one."""
+    return {
+        "rounds": rounds,
+        "batches": batches,
+        "real_batch_ms": round(time_real_batch(make_photograph_jobs()[FULL]), 2),
+        "batch_us": measure_overhead(find_loops(), rounds, batches),
+    }
+
+
+def main(
+    rounds: Annotated[int, typer.Option(min=2, help="each of them has all loops")] = 20,
+    batches: Annotated[int, typer.Option(min=30, help="of a loop in a round")] = BATCHES,
+    gaps_only: Annotated[bool, typer.Option(help="leave the stored times as they are")] = False,
+    save: Annotated[bool, typer.Option(help="write the JSON file beside this one")] = False,
+) -> None:
+    """Measure; print, and keep, what was found."""
+    torch.set_num_threads(1)
+    path, gaps = Path(__file__).with_suffix(".json"), measure_gaps()
+    if gaps_only:
+        stored = read_file(path)
+        times = {name: stored[name] for name in ("rounds", "batches", "real_batch_ms")}
+        times["batch_us"] = {row["loop"]: row["batch_us"] for row in stored["rows"]}
+    else:
+        times = measure_times(rounds, batches)
     rows = [
         {
             "loop": name,
             "version": name_version(name),
             "lines": count_lines(name) if name in LOOPS else count_extra_lines(name),
             "gaps": gaps[name],
-            "batch_us": times[name],
+            "batch_us": times["batch_us"][name],
         }
-        for name in found
+        for name in gaps
     ]
-    real_batch_ms = round(time_real_batch(jobs["full groups"]), 2)
-    return {"rounds": rounds, "batches": batches, "real_batch_ms": real_batch_ms, "rows": rows}
-
-
-def main(
-    rounds: Annotated[int, typer.Option(min=2, help="each of them has all loops")] = 20,
-    batches: Annotated[int, typer.Option(min=30, help="of a loop in a round")] = BATCHES,
-    save: Annotated[bool, typer.Option(help="write the JSON file beside this one")] = False,
-) -> None:
-    """Measure; print, and keep, what was found."""
-    torch.set_num_threads(1)
-    found = measure(rounds, batches)
+    del times["batch_us"]
     if save:
         command = f"python -m lesson_code.loops_and_engines.study --rounds {rounds} --save"
-        keep(Path(__file__).with_suffix(".json"), command, threads=1, tolerance=TOLERANCE, **found)
-    for row in found["rows"]:
-        print({name: value for name, value in row.items() if name != "batch_us"})
-        print(f"   {sorted(row['batch_us'])[len(row['batch_us']) // 2]:.0f} µs")
+        keep(path, command, threads=1, tolerance=TOLERANCE, **times, rows=rows)
+    for row in rows:
+        median = sorted(row.pop("batch_us"))[times["rounds"] // 2]
+        print(row, f"{median:.0f} µs")
 
 
 if __name__ == "__main__":

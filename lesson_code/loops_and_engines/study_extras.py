@@ -2,7 +2,8 @@
 
 *Engines*: `compare` on every engine that is installed, against one process; then trainings of
 which one kills its worker. *fastai*: its loss and its schedule in a plain loop. *W&B*: the logger
-without a network. Everything but seconds is the same in each run. About four minutes:
+without a network. Everything but seconds is the same in each run. About four minutes, and a part
+alone (``--part Ray``) leaves the others as they are:
 
     pip install fastai submitit ray wandb
     .venv/bin/python -m lesson_code.loops_and_engines.study_extras --save
@@ -20,6 +21,7 @@ import torch
 import typer
 
 from course_tools.study.keep import keep
+from course_utils.results import read_file
 from course_utils.training import compare
 from lesson_code.loops_and_engines.engines import (
     ENGINES,
@@ -34,9 +36,10 @@ from lesson_code.loops_and_engines.engines import (
 from lesson_code.loops_and_engines.fastai_parts import compare_fastai
 from lesson_code.loops_and_engines.offline_loggers import log_with_wandb
 
-SEEDS = range(4)
-KILLED_SEEDS = range(8)
+SEEDS = range(2)
+KILLED_SEEDS = range(4)
 METRIC = "val_loss"
+PARTS = (*ENGINES, "fastai", "wandb")
 EXTRA = ("distributed", "submitit", "ray", "fastai", "wandb")
 
 
@@ -74,40 +77,40 @@ def find_versions() -> dict[str, str]:
     return found
 
 
-def measure() -> dict[str, Any]:
-    """Everything that the file holds; of what is not installed an empty entry."""
-    config, data = load_small()
-    start = time.perf_counter()
-    expected = read_values(compare(config, data, list_variants(), seeds=SEEDS))
-    engines: dict[str, Any] = {"this process": {"seconds": round(time.perf_counter() - start, 1)}}
-    for name in ENGINES:
-        if missing := describe_missing_engine(name):
-            print(missing)
-        else:
-            engines[name] = measure_engine(name, expected)
-            print(name, engines[name], flush=True)
-    return {
-        "extras": find_versions(),
-        "trainings": len(expected),
-        "engines": engines,
-        "fastai": compare_fastai(),
-        "wandb": log_with_wandb(),
-    }
+def measure_part(name: str, expected: list[float]) -> Any:
+    """One of `PARTS`; empty if its package is not installed."""
+    if name == "fastai":
+        return compare_fastai()
+    if name == "wandb":
+        return log_with_wandb()
+    missing = describe_missing_engine(name)
+    return {} if missing else measure_engine(name, expected)
 
 
 def main(
+    part: Annotated[list[str] | None, typer.Option(help="only these; stored others stay")] = None,
     save: Annotated[bool, typer.Option(help="write the JSON file beside this one")] = False,
 ) -> None:
     """Measure; print, and keep, what was found."""
     torch.set_num_threads(1)
     os.environ["OMP_NUM_THREADS"] = "1"  # of the workers, too
+    path = Path(__file__).with_suffix(".json")
+    found = read_file(path) if part and path.is_file() else {"engines": {}}
     with tempfile.TemporaryDirectory() as folder:
         os.environ["COURSE_RUNS_DIR"] = folder
-        found = measure()
-    if save:
-        command = "python -m lesson_code.loops_and_engines.study_extras --save"
-        keep(Path(__file__).with_suffix(".json"), command, threads=1, **found)
-    print(found)
+        config, data = load_small()
+        start = time.perf_counter()
+        expected = read_values(compare(config, data, list_variants(), seeds=SEEDS))
+        alone = {"this process": {"seconds": round(time.perf_counter() - start, 1)}}
+        engines = alone | {x: y for x, y in found["engines"].items() if x not in alone}
+        facts = {name: found.get(name, {}) for name in ("fastai", "wandb")}
+        for name in part or PARTS:
+            (engines if name in ENGINES else facts)[name] = measure_part(name, expected)
+            print(name, engines.get(name, facts.get(name)), flush=True)
+            about = {"extras": find_versions(), "trainings": len(expected), "engines": engines}
+            if save:  # so that an interrupted measurement leaves the parts that it has
+                command = "python -m lesson_code.loops_and_engines.study_extras --save"
+                keep(path, command, threads=1, **about, **facts)
 
 
 if __name__ == "__main__":
