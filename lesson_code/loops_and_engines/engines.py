@@ -123,7 +123,8 @@ def train_all(
         with contextlib.suppress(BrokenExecutor), open_pool() as pool:
             futures = {pool.submit(train, seed): seed for seed in missing}
             for future in as_completed(futures):
-                kept[futures[future]] = future.result()  # a study also writes it to a file
+                with contextlib.suppress(BrokenExecutor):  # others of this pool may have ended
+                    kept[futures[future]] = future.result()  # a study also writes it to a file
     return kept, opened
 
 
