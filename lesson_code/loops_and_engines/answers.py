@@ -123,7 +123,7 @@ WRONG = {
          "Divide by the examples of the group, and not by those of the epoch."),
         (EXTEND, "factors += [1.0 for size in group]",
          "Without a factor the gradients of a group are added, and not averaged."),
-        (EXTEND, "factors += [size / sum(group) / 2 for size in group]", "and it is"),
+        (EXTEND, "factors += [size / sum(group) / 3 for size in group]", "these are no shares"),
     ],
     "find_misnamed": [
         ("return sorted(found)", "return found", "Return a list of names."),
