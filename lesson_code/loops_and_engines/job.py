@@ -118,13 +118,13 @@ FULL, INCOMPLETE = "full groups", "incomplete last group"
 def make_photograph_jobs(count: int = 64) -> dict[str, Job]:
     """Two trainings of convnet_small on embedded photographs, in groups of two micro-batches.
 
-    With 64 photographs an epoch has eight micro-batches, which are four groups. In the second
-    training the last micro-batch is left out, so that the last group has one alone. It clips
-    nothing, because clipping would hide by which number a loss was divided.
+    An epoch has eight micro-batches, which are four groups. In the second training the last
+    micro-batch is left out, so that the last group has one alone. It clips nothing, because
+    clipping would hide by which number a loss was divided.
     """
     data = load_data(load_config("quick", dataset="photos", first_seed=0).replace(num_train=count))
     images, targets = (torch.cat(parts) for parts in zip(*data.train_loader(0), strict=True))
-    job = Job(make_convnet, images, targets)
+    job = Job(make_convnet, images, targets, batch_size=count // 8)
     left = count - job.batch_size
     incomplete = replace(job, inputs=images[:left], targets=targets[:left], max_norm=1e6)
     return {FULL: job, INCOMPLETE: incomplete}
