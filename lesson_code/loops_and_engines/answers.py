@@ -54,7 +54,7 @@ def find_misnamed(thing, base):
 """
 
 TRAIN = "        model.train()\n"
-CLIP = "            clip_grad_norm_(model.parameters(), job.max_norm)\n"
+CLIP = "            clip_grad_norm_(model.parameters(), max_norm=job.max_norm)\n"
 LOSS = "loss = cross_entropy(model(inputs), targets) * len(targets) / count"
 BACKWARD = "                loss.backward()\n"
 CLASSIC = """\

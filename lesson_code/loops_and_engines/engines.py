@@ -101,8 +101,8 @@ def train_seed(seed: int, log: Path, dies: DieOnce | None = None) -> float:
         dies(model)
     optimizer = SGD(model.parameters(), lr=0.05, momentum=0.9)
     for _ in range(STEPS):
-        loss = cross_entropy(model(images), targets)
         optimizer.zero_grad()
+        loss = cross_entropy(model(images), targets)
         loss.backward()
         optimizer.step()
     return loss.item()
