@@ -38,7 +38,7 @@ def make_toy_loop(calls: list[Any], weight: float = 0.0, mean: float = 0.0) -> C
         with torch.no_grad():
             model.weight += weight
             assert isinstance(model.running_mean, Tensor)
-            model.running_mean += mean
+            model.running_mean.add_(mean)
         return model
 
     return train
