@@ -36,7 +36,7 @@ def make_toy_loop(calls: list[Any], weight: float = 0.0, mean: float = 0.0) -> C
         calls.append(job)
         model = nn.BatchNorm1d(2)
         with torch.no_grad():
-            model.weight += weight
+            model.weight.add_(weight)
             assert isinstance(model.running_mean, Tensor)
             model.running_mean.add_(mean)
         return model
