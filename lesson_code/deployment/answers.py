@@ -82,7 +82,8 @@ WRONG = {
         (".to(torch.int8)", ".to(torch.uint8)", "The whole numbers have the type torch.uint8"),
         (ROUNDED + ", scales", ROUNDED, "Return two things"),
         (ROUNDED + ", scales", ROUNDED + ", scales.view(shape)", "The tensor of scales has"),
-        (ROUNDED + ", scales", ROUNDED + ".flatten(1).T, scales", "The tensor of whole numbers has"),
+        (ROUNDED + ", scales", ROUNDED + ".flatten(1).T, scales",
+         "The tensor of whole numbers has"),
         (ROUNDED, f"-{ROUNDED}", "The whole numbers are not weight / scale, rounded."),
         ("1.0)", "1.0) * 2", "The scales are not the largest"),
     ],
@@ -146,7 +147,8 @@ def quantize_per_channel(weight):
     ],
     "answer_photographs": [
         ("model.eval()\n    with torch.no_grad():\n        logits = model(images)",
-         "with torch.no_grad():\n        logits = torch.cat([model.eval()(x[None]) for x in images])"),
+         "with torch.no_grad():\n"
+         "        logits = torch.cat([model.eval()(x[None]) for x in images])"),
         (".float() / 255\n    images = (images - mean.view(3, 1, 1)) / std.view(3, 1, 1)",
          ".float()\n    images = (images / 255 - mean[:, None, None]) / std[:, None, None]"),
     ],

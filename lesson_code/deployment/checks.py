@@ -34,9 +34,7 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
 def require_tensor(found: Any, shape: tuple[int, ...], what: str) -> None:
     """Fail unless it is a tensor of this shape that needs no gradient."""
     require(isinstance(found, Tensor), f"{what} is {type(found).__name__}: return a tensor.")
-    require(
-        found.shape == shape, f"{what} has the shape {tuple(found.shape)}, and needs {shape}."
-    )
+    require(found.shape == shape, f"{what} has the shape {tuple(found.shape)}, and needs {shape}.")
     require(not found.requires_grad, f"{what} needs a gradient: detach it.")
 
 

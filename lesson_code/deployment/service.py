@@ -126,7 +126,9 @@ def decode(body: bytes, limits: Limits) -> Tensor:
     try:
         with Image.open(io.BytesIO(body), formats=FORMATS) as image:
             if image.width * image.height > limits.pixels:
-                reason = f"{image.width} × {image.height} pixels: at most {limits.pixels:,} are read"
+                reason = (
+                    f"{image.width} × {image.height} pixels: at most {limits.pixels:,} are read"
+                )
                 raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
             pixels = np.array(image.convert("RGB"))
     except (UnidentifiedImageError, Image.DecompressionBombError) as error:

@@ -9,8 +9,8 @@ number of calibration images, 256, was set beforehand.
 Two *students*, with a sixteenth of the weights, learn from labels or from the network of the same
 seed. Their learning rates were chosen at seed 100, from the same three for both.
 
-Each job is kept in ``build/deployment.jsonl`` when it has ended. One thread takes about half an
-hour:
+Each job is kept in ``build/deployment.jsonl`` when it has ended. One thread takes about twenty
+minutes:
 
     .venv/bin/python lesson_code/deployment/study.py --save
 """
@@ -51,11 +51,11 @@ KINDS = {
     "texts": ("glosses", "text_small", 5e-4),
 }
 SEEDS, SEARCH_SEED = range(10), 100
-NUM_TRAIN, NUM_VAL, EPOCHS = 1000, 2000, 5
+NUM_TRAIN, NUM_VAL, EPOCHS = 1000, 1000, 5
 CALIBRATION = 256  # photographs
 BITS = (2, 3, 4, 6, 8)
 PRUNED = (0.3, 0.5, 0.7, 0.9)
-STUDENT_EPOCHS, STUDENT_LRS = 20, (0.002, 0.005, 0.0125)
+STUDENT_EPOCHS, STUDENT_LRS = 12, (0.002, 0.005, 0.0125)
 STUDENTS = ("labels", "teacher")
 ANSWERED = {"photographs": 256, "texts": 32}  # examples of a batch; texts are padded to its longest
 

@@ -58,13 +58,9 @@ def check_export(export, model, inputs, path):
         for count in (1, 2, len(inputs)):
             torch.testing.assert_close(found(inputs[:count]), expected[:count])
     size = max(1.0, expected.abs().max().item())
-    others = {"another row": expected.roll(1, dims=0), "a shift": expected + 0.002 * size}
-    for name, other in others.items():
+    for other in (expected.roll(1, dims=0), expected + 0.002 * size, expected * torch.nan):
         with pytest.raises(ValueError, match="differ by"):
             export(copy.deepcopy(model), inputs, other, path)
-            raise AssertionError(f"{name} is not noticed")
-    with pytest.raises(ValueError, match="differ by"):
-        export(copy.deepcopy(model), inputs, expected * torch.nan, path)
     export(copy.deepcopy(model), inputs, expected + 0.0005 * size, path)
 
 

@@ -68,7 +68,12 @@ class Slow(nn.Module):
 
 
 def make_examples():
-    return torch.arange(4 * 3 * 8 * 8, dtype=torch.int64).remainder(256).to(torch.uint8).view(4, 3, 8, 8)
+    return (
+        torch.arange(4 * 3 * 8 * 8, dtype=torch.int64)
+        .remainder(256)
+        .to(torch.uint8)
+        .view(4, 3, 8, 8)
+    )
 
 
 def make_service(program=None, limits=None):
@@ -306,7 +311,12 @@ def test_a_slow_client_is_left_and_does_not_hold_the_others(pause_s):
 
 def test_a_client_that_goes_away_ends_nothing(address):
     place = urlparse(address)
-    for text in (b"", POST, POST + b"Content-Length: 10\r\n\r\nabc", b"GET /health HTTP/1.1\r\n\r\n"):
+    for text in (
+        b"",
+        POST,
+        POST + b"Content-Length: 10\r\n\r\nabc",
+        b"GET /health HTTP/1.1\r\n\r\n",
+    ):
         with socket.create_connection((place.hostname, place.port)) as line:
             line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             line.sendall(text)  # and then a reset
@@ -394,7 +404,7 @@ def start(package, port=0):
     return process, address
 
 
-@pytest.mark.faults
+@pytest.mark.lesson_changed
 def test_kill_in_the_middle_of_two_hundred_requests(package):
     """No client hangs, and a new process answers at the same address."""
     process, address = start(package)
