@@ -15,6 +15,7 @@ import io
 import json
 import threading
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -44,12 +45,16 @@ FORMATS = ("JPEG", "PNG")  # of Pillow: it may open no other one
 JSON = "application/json"
 CLOSE_S = 5  # that a service waits for its threads when it ends
 
+# Pillow warns when it reads the header of a large image, which `decode` refuses anyway.
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+
 
 class Limits(NamedTuple):
     """What one request may cost."""
 
     body_bytes: int = 4_000_000
     pixels: int = 12_000_000  # of a photograph; read from its header, before it is decoded
+    side: int = 8  # pixels that a photograph has at least
     photographs: int = 16  # of one request
     waiting: int = 64  # requests that are read or wait for the network at once
     wait_s: float = 5.0  # for the network
@@ -116,10 +121,10 @@ def load_package(path: Path) -> Package:
 
 
 def decode(body: bytes, limits: Limits) -> Tensor:
-    """One photograph ``(3, H, W)`` uint8 in RGB.
+    """The middle square of one photograph, ``(3, S, S)`` uint8 in RGB, as the course reads images.
 
     Raises:
-        Refusal: it is no JPEG or PNG, is damaged, or has too many pixels.
+        Refusal: it is no JPEG or PNG, is damaged, or has too many pixels or too few.
     """
     if not body:
         raise Refusal(HTTPStatus.BAD_REQUEST, "the photograph is empty")
@@ -130,7 +135,13 @@ def decode(body: bytes, limits: Limits) -> Tensor:
                     f"{image.width} × {image.height} pixels: at most {limits.pixels:,} are read"
                 )
                 raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
-            pixels = np.array(image.convert("RGB"))
+            side = min(image.size)
+            if side < limits.side:
+                reason = f"{image.width} × {image.height} pixels: {limits.side} are the least"
+                raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, reason)
+            left, top = (image.width - side) // 2, (image.height - side) // 2
+            square = image.crop((left, top, left + side, top + side))
+            pixels = np.array(square.convert("RGB"))
     except (UnidentifiedImageError, Image.DecompressionBombError) as error:
         raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, f"no photograph: {error}") from None
     except (OSError, SyntaxError, ValueError) as error:  # Pillow, of a damaged file
@@ -248,6 +259,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: "_Server"
 
     def setup(self) -> None:
+        self._is_sending = False  # a body that is refused before it is read
         self.timeout = self.server.service.limits.read_s  # of every read from the socket
         super().setup()
 
@@ -271,6 +283,7 @@ class _Handler(BaseHTTPRequestHandler):
                 raise Refusal(HTTPStatus.LENGTH_REQUIRED, "say how many bytes you send")
             if len(length) > 12 or int(length) > service.limits.body_bytes:
                 reason = f"at most {service.limits.body_bytes:,} bytes are read"
+                self._is_sending = True
                 raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
             body = self._read(int(length), service.limits.read_s)
             return service.predict(body, self.headers.get_content_type())
@@ -310,6 +323,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True  # the rest of the body is not read
         with contextlib.suppress(OSError):
             self._write(refusal.status, {"error": str(refusal)})
+            if self._is_sending:
+                self._let_end()
+
+    def _let_end(self) -> None:
+        """Read a little of what is too long, and drop it: most clients read no answer before."""
+        limits = self.server.service.limits
+        left, end = 2 * limits.body_bytes, time.monotonic() + limits.read_s
+        while left > 0 and time.monotonic() < end and (part := self.rfile.read1(65_536)):
+            left -= len(part)
 
     def _write(self, status: HTTPStatus, content: dict[str, Any]) -> None:
         body = json.dumps(content).encode()
