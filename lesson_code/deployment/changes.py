@@ -26,16 +26,23 @@ class Changes:
         self.study = study
 
     def values(self, kind: str, change: str, metric: str = "accuracy") -> np.ndarray:
-        """One value for each seed, in the metric's own unit (accuracy in [0, 1])."""
-        rows = (row for row in self.study["rows"] if row["kind"] == kind)
+        """One value for each seed that has it, in the metric's own unit (accuracy in [0, 1])."""
+        rows = self._list_rows(kind, change)
         return np.array([row["found"][change][metric] for row in rows])
+
+    def _list_rows(self, kind: str, *changes: str) -> list[Mapping[str, Any]]:
+        """The rows of the networks that have all these changes."""
+        rows = [row for row in self.study["rows"] if row["kind"] == kind]
+        return [row for row in rows if all(change in row["found"] for change in changes)]
 
     def difference(
         self, kind: str, change: str, metric: str = "accuracy", baseline: str = AS_TRAINED
     ) -> PairedDifference:
         """Of a change from the baseline, over the same networks."""
+        rows = self._list_rows(kind, change, baseline)
         return paired_difference(
-            self.values(kind, baseline, metric), self.values(kind, change, metric)
+            [row["found"][baseline][metric] for row in rows],
+            [row["found"][change][metric] for row in rows],
         )
 
     def list_faults(self, kind: str) -> list[str]:
@@ -55,7 +62,7 @@ class Changes:
         """A row for each change: accuracy, calibration error, equal answers, megabytes."""
         rows = {}
         for change in changes:
-            first = next(row for row in self.study["rows"] if row["kind"] == kind)["found"][change]
+            first = self._list_rows(kind, change)[0]["found"][change]
             agreement = 100 * self.values(kind, change, "agreement").mean()
             rows[change] = {
                 "accuracy (%)": f"{100 * self.values(kind, change).mean():.1f}",

@@ -1,7 +1,7 @@
 """Networks in int8, by the tools that come with PyTorch; and what a file of weights takes.
 
 PyTorch marks `torch.ao.quantization` as deprecated: its successor is ``torchao``, which is a
-package of its own. Both do the same arithmetic, see `extras.py`.
+package of its own. Both do the same arithmetic, see `study_extras.py`.
 """
 
 import copy

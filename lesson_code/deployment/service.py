@@ -8,6 +8,7 @@ takes over routes and parsing, and none of the limits below.
     python -m lesson_code.deployment.service served.pt2 --port 8000
 """
 
+import argparse
 import base64
 import binascii
 import contextlib
@@ -20,11 +21,10 @@ from collections.abc import Iterator, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import typer
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
@@ -378,17 +378,18 @@ def open_service(service: Service, port: int = 0) -> Iterator[str]:
             thread.join(CLOSE_S)
 
 
-def main(
-    path: Annotated[Path, typer.Argument(help="a file of save_package")],
-    port: Annotated[int, typer.Option(help="0: any that is free")] = 8000,
-    threads: Annotated[int, typer.Option(help="of PyTorch")] = 1,
-) -> None:
+def main() -> None:
     """Serve a package on this machine until the process is ended."""
-    torch.set_num_threads(threads)
-    with open_service(Service(load_package(path)), port) as address:
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("path", type=Path, help="a file of save_package")
+    parser.add_argument("--port", type=int, default=8000, help="0: any that is free")
+    parser.add_argument("--threads", type=int, default=1, help="of PyTorch")
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    with open_service(Service(load_package(given.path)), given.port) as address:
         print(address, flush=True)
         threading.Event().wait()
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    main()

@@ -6,8 +6,10 @@ the ways that `judge_photographs` and `judge_texts` name, and judged on the same
 examples, so that all differences are paired. Every change uses the defaults of its library; the
 number of calibration images, 256, was set beforehand.
 
-Two *students*, with a sixteenth of the weights, learn from labels or from the network of the same
-seed. Their learning rates were chosen at seed 100, from the same three for both.
+What makes a network smaller in other ways is a small experiment beside it, with the networks of
+seeds 0 to 2: weights of fewer bits, pruned ones, and two *students* with a sixteenth of the
+weights, which learn from labels or from the network of the same seed. The students' learning rates
+were chosen at seed 100, from the same three for both.
 
 Each job is kept in ``build/deployment.jsonl`` when it has ended. One thread takes about twenty
 minutes:
@@ -52,6 +54,7 @@ KINDS = {
 }
 SEEDS, SEARCH_SEED = range(10), 100
 NUM_TRAIN, NUM_VAL, EPOCHS = 1000, 1000, 5
+SMALLER_SEEDS = range(3)  # of the small experiment
 CALIBRATION = 256  # photographs
 BITS = (2, 3, 4, 6, 8)
 PRUNED = (0.3, 0.5, 0.7, 0.9)
@@ -128,8 +131,13 @@ def take_calibration(data) -> list[Tensor]:
     return list(list_image_faults(data.mean, data.std)[AS_TRAINED](pixels).split(64))
 
 
-def judge_photographs(model: nn.Module) -> dict[str, dict]:
-    """Of each change its accuracy and more, and the bytes of its file where it has one."""
+def judge_photographs(model: nn.Module, and_smaller: bool) -> dict[str, dict]:
+    """Of each change its accuracy and more, and the bytes of its file where it has one.
+
+    Args:
+        model: the network.
+        and_smaller: judge pruned networks and those of few bits as well.
+    """
     data = load("photographs")
     targets = torch.from_numpy(data.val.targets)
     faults = list_image_faults(data.mean, data.std)
@@ -147,15 +155,14 @@ def judge_photographs(model: nn.Module) -> dict[str, dict]:
         "int8, calibrated on noise": quantize_convolutions(model, noise),
         "mirrored, too": lambda x: (model(x).softmax(1) + model(x.flip(3)).softmax(1)).log(),
     }
-    changed |= {f"pruned, {share:.0%}": prune_smallest(model, share) for share in PRUNED}
     found = judge_all(changed, inputs, targets, reference)
     for name, fault in list(faults.items())[1:]:
         logits = answer(model, [fault(batch) for batch in pixels])
         found[f"fault: {name}"] = judge(logits, targets, reference)
-    return found | judge_bits(model, inputs, targets, reference)
+    return found | (judge_smaller(model, inputs, targets, reference) if and_smaller else {})
 
 
-def judge_texts(model: nn.Module) -> dict[str, dict]:
+def judge_texts(model: nn.Module, and_smaller: bool) -> dict[str, dict]:
     """As `judge_photographs`."""
     data = load("texts")
     targets = torch.from_numpy(data.val.targets)
@@ -168,12 +175,11 @@ def judge_texts(model: nn.Module) -> dict[str, dict]:
         "int8": quantize_linear(model),
         "int8, embeddings too": quantize_linear(model, embeddings=["tokens"]),
     }
-    changed |= {f"pruned, {share:.0%}": prune_smallest(model, share) for share in PRUNED}
     found = judge_all(changed, inputs, targets, reference)
     for name, fault in list(list_text_faults().items())[1:]:
         logits = answer(model, [fault(group) for group in groups])
         found[f"fault: {name}"] = judge(logits, targets, reference)
-    return found | judge_bits(model, inputs, targets, reference)
+    return found | (judge_smaller(model, inputs, targets, reference) if and_smaller else {})
 
 
 def judge_all(changed, inputs, targets, reference) -> dict[str, dict]:
@@ -185,9 +191,10 @@ def judge_all(changed, inputs, targets, reference) -> dict[str, dict]:
     return found
 
 
-def judge_bits(model, inputs, targets, reference) -> dict[str, dict]:
-    """Weights of few bits, with one scale per row or per weight."""
-    found = {}
+def judge_smaller(model, inputs, targets, reference) -> dict[str, dict]:
+    """Pruned networks, and weights of few bits with one scale per row or per weight."""
+    pruned = {f"pruned, {share:.0%}": prune_smallest(model, share) for share in PRUNED}
+    found = judge_all(pruned, inputs, targets, reference)
     for bits, per_channel in itertools.product(BITS, (True, False)):
         logits = answer(round_weights(model, bits, per_channel), inputs)
         name = f"{bits} bits, one scale per {'row' if per_channel else 'weight'}"
@@ -237,16 +244,17 @@ def find_student_lr(source: str) -> tuple[float, dict[str, float]]:
 
 
 def list_jobs() -> Iterator[dict]:
-    for seed, kind in itertools.product(SEEDS, KINDS):
+    for seed, kind in itertools.product(reversed(SEEDS), KINDS):
         yield {"part": "networks", "kind": kind, "seed": seed}
 
 
 def run(job: dict) -> dict:
-    """A network with all that is changed of it; of photographs its students as well."""
+    """A network with all that is changed of it, and some of photographs with their students."""
     start = time.perf_counter()
     model = train(job["kind"], job["seed"])
-    found = JUDGES[job["kind"]](model)
-    if job["kind"] == "photographs":
+    and_smaller = job["seed"] in SMALLER_SEEDS
+    found = JUDGES[job["kind"]](model, and_smaller)
+    if and_smaller and job["kind"] == "photographs":
         for source in STUDENTS:
             lr, _ = find_student_lr(source)
             found[f"student, {source}"] = train_student(source, job["seed"], lr, model)

@@ -69,9 +69,9 @@ def check_pytorch_card(card):
     served, pixels = check_served(card)
     check_export(card["export_served"], served, pixels, "checked.pt2")
     card["export_served"](served.train(), pixels, served.eval()(pixels).detach(), "checked.pt2")
-    assert not card["served"].training
-    program, expected, pixels = load_program(), card["expected"], card["pixels"]
-    assert card["net"] is not card["served"].net, "the network itself stays where it is"
+    assert not card["to_serve"].training
+    program, expected, pixels = load_program(), card["expected"], card["photographs"]
+    assert card["net"] is not card["to_serve"].net, "the network itself stays where it is"
     assert pixels.dtype == torch.uint8
     for count in (1, 3, len(pixels)):
         torch.testing.assert_close(program(pixels[:count]), expected[:count], atol=1e-3, rtol=1e-3)

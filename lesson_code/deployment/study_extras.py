@@ -7,7 +7,7 @@ nothing of the course's environment:
     uv pip install --no-deps --target build/extras onnx onnxscript onnx-ir onnxruntime flatbuffers \
         ml_dtypes protobuf torchao fastapi starlette annotated-doc opentelemetry-api \
         importlib_metadata zipp
-    PYTHONPATH=.:build/extras .venv/bin/python lesson_code/deployment/extras.py --save
+    PYTHONPATH=.:build/extras .venv/bin/python lesson_code/deployment/study_extras.py --save
 """
 
 import tempfile
@@ -60,7 +60,7 @@ def compare_onnx(model: nn.Module, inputs: list[Tensor], calibration: list[Tenso
         exported = torch.onnx.export(model, (inputs[0][:2],), dynamic_shapes=BATCH, verbose=False)
         exported.save(plain, external_data=False)
         name = exported.model.graph.inputs[0].name
-        quant_pre_process(plain, ready)
+        quant_pre_process(plain, ready, skip_symbolic_shape=True)
         quantize_static(ready, small, Reader(name), per_channel=True, weight_type=QuantType.QInt8)
         return {
             "ONNX Runtime, fp32": judge(run_onnx(plain)) | {"bytes": plain.stat().st_size},
@@ -161,7 +161,7 @@ def main(
     if save:
         keep(
             Path(__file__).with_suffix(".json"),
-            "lesson_code/deployment/extras.py --save",
+            "lesson_code/deployment/study_extras.py --save",
             packages={name: version(name) for name in PACKAGES},
             programs=found,
             fastapi=fastapi,
