@@ -28,8 +28,7 @@ def plant_remaining() -> list[tuple[str, ...]]:
     planted = []
     for count in range(1, len(FAULTS) + 1):
         for left in combinations(FAULTS, count):
-            more = " It is not the only fault." if count > 1 else ""
-            planted.append((*sum((FAULTS[fault] for fault in left), ()), left[0] + more))
+            planted.append((*sum((FAULTS[fault] for fault in left), ()), left[0]))
     return planted
 
 

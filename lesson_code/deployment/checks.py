@@ -123,9 +123,10 @@ CLASSES, SIDE = 4, 6
 
 def make_model(training: bool) -> nn.Module:
     """A small network with BatchNorm and dropout, whose statistics are not those of a batch."""
+    norm = nn.BatchNorm2d(5)
     model = nn.Sequential(
         nn.Conv2d(3, 5, 3, padding=1),
-        nn.BatchNorm2d(5),
+        norm,
         nn.ReLU(),
         nn.AdaptiveAvgPool2d(1),
         nn.Flatten(),
@@ -135,8 +136,10 @@ def make_model(training: bool) -> nn.Module:
     with torch.no_grad():
         for number, parameter in enumerate(model.parameters()):
             parameter.copy_(0.5 * draw(*parameter.shape, seed=number))
-        model[1].running_mean.copy_(draw(5, seed=20))
-        model[1].running_var.copy_(1 + draw(5, seed=21).square())
+        assert norm.running_mean is not None
+        assert norm.running_var is not None
+        norm.running_mean.copy_(draw(5, seed=20))
+        norm.running_var.copy_(1 + draw(5, seed=21).square())
     return model.train(training)
 
 

@@ -24,8 +24,8 @@ CENTRE = (36, 32)  # resize to the first, and cut the second out of its middle
 
 def normalize(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
     """Images ``(N, 3, H, W)`` in [0, 1] minus the mean of each channel, divided by its std."""
-    mean, std = (torch.as_tensor(x, device=images.device).view(3, 1, 1) for x in (mean, std))
-    return (images - mean) / std
+    middle, width = (torch.as_tensor(x, device=images.device).view(3, 1, 1) for x in (mean, std))
+    return (images - middle) / width
 
 
 def _cut_centre(pixels: Tensor) -> Tensor:

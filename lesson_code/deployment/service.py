@@ -260,8 +260,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def setup(self) -> None:
         self._is_sending = False  # a body that is refused before it is read
-        self.timeout = self.server.service.limits.read_s  # of every read from the socket
         super().setup()
+        self.connection.settimeout(self.server.service.limits.read_s)  # of every read
 
     def do_GET(self) -> None:
         if self.path != "/health":
