@@ -35,7 +35,7 @@ from lesson_code.mixture_of_experts.experts import list_experts, use_experts, wi
 PATH = Path(__file__).with_suffix(".json")
 VOCABULARY = 512  # few tokens, so that most of the parameters are in the blocks, as in large models
 WIDTH, DEPTH = 64, 2
-NUM_TRAIN, NUM_LONGER, NUM_VAL = 30_000, 40_000, 1000  # definitions; the last ones are held out
+NUM_TRAIN, NUM_LONGER, NUM_VAL = 24_000, 32_000, 1000  # definitions; the last ones are held out
 BATCH_TOKENS = 1024
 LEARNING_RATES = (2e-3, 4e-3, 8e-3)
 SEARCH_SEED, SEEDS = 100, tuple(range(10))
