@@ -20,6 +20,7 @@ __all__ = [
     "balance_loss",
     "list_experts",
     "route",
+    "split_stage",
     "upcycle",
     "use_experts",
     "widen",
@@ -78,11 +79,12 @@ def balance_loss(probabilities: Tensor, chosen: Tensor) -> Tensor:
 
 
 class Experts(nn.Module):
-    """``num_experts`` copies of an MLP, of which each token passes ``k``.
+    """``num_experts`` copies of a layer, of which each token, or each image, passes ``k``.
 
     Args:
-        mlp: one expert, ``(M, D)`` to ``(M, D)``; it is copied, weights included.
-        width: D.
+        layer: one expert, such as an MLP from ``(M, D)`` to ``(M, D)`` or a stage of convolutions;
+            it is copied, weights included.
+        width: D, the numbers of a token, or the channels of an image.
         num_experts: n.
         k: experts of a token.
         balance: weight of `balance_loss`, whose gradient the layer adds itself; 0: off.
@@ -92,7 +94,7 @@ class Experts(nn.Module):
 
     def __init__(
         self,
-        mlp: nn.Module,
+        layer: nn.Module,
         width: int,
         num_experts: int = 4,
         k: int = 1,
@@ -102,14 +104,18 @@ class Experts(nn.Module):
         super().__init__()
         self.k, self.balance, self.capacity = k, balance, capacity
         self.router = nn.Linear(width, num_experts, bias=False)
-        self.experts = nn.ModuleList(copy.deepcopy(mlp) for _ in range(num_experts))
+        self.experts = nn.ModuleList(copy.deepcopy(layer) for _ in range(num_experts))
         nn.init.normal_(self.router.weight, std=0.02)
         self.sizes: list[int] = []  # of the last batch: choices of each expert
         self.dropped = 0  # of the last batch: choices beyond the capacity
 
+    def choose(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """`route` by the vector of each token, or by the mean over the pixels of each image."""
+        return route(self.router(x.mean(dim=(2, 3)) if x.ndim == 4 else x), self.k)
+
     def forward(self, x: Tensor) -> Tensor:
-        """Tokens ``(M, D)``, without padding, to ``(M, D)``."""
-        probabilities, chosen, gates = route(self.router(x), self.k)
+        """Tokens ``(M, D)``, without padding, or images ``(M, D, H, W)``; M outputs."""
+        probabilities, chosen, gates = self.choose(x)
         order = chosen.flatten().argsort(stable=True)  # (M k,): choices, sorted by expert
         self.sizes = torch.bincount(chosen.flatten(), minlength=len(self.experts)).tolist()
         parts = order.split(self.sizes)
@@ -118,9 +124,12 @@ class Experts(nn.Module):
             parts = tuple(part[:limit] for part in parts)
         kept = torch.cat(parts)
         self.dropped = len(order) - len(kept)
-        outputs = torch.cat([e(x[p // self.k]) for e, p in zip(self.experts, parts, strict=True)])
-        weighted = gates.flatten()[kept, None] * outputs
-        y = weighted.new_zeros(x.shape).index_add(0, kept // self.k, weighted)
+        pairs = zip(self.experts, parts, strict=True)
+        outputs = torch.cat([e(x[part // self.k]) for e, part in pairs if len(part)])
+        gate = gates.flatten()[kept].view(-1, *[1] * (outputs.ndim - 1))
+        weighted = gate * outputs
+        y = weighted.new_zeros(len(x), *weighted.shape[1:])
+        y = y.index_add(0, kept // self.k, weighted)
         if self.training and self.balance:
             y = AddGradient.apply(y, self.balance * balance_loss(probabilities, chosen))
         return y
@@ -213,6 +222,20 @@ def widen(model: TextSmall, factor: int = 4, keep: bool = False) -> TextSmall:
                 down.weight[:, :hidden] = block.down.weight
                 down.bias.copy_(block.down.bias)
         block.up, block.down = up, down
+    return model
+
+
+def split_stage(model: nn.Module, name: str, width: int, num_experts: int = 4, **options):
+    """Replace a stage of a convolutional network by copies of itself, in place.
+
+    Args:
+        model: such as `ConvNetSmall`.
+        name: of a child that is a stage in an `nn.Sequential`.
+        width: channels of its input.
+        num_experts, options: of `Experts`; the router reads the mean over an image's pixels.
+    """
+    stage = Experts(getattr(model, name), width, num_experts, **options)
+    setattr(model, name, nn.Sequential(stage))
     return model
 
 
