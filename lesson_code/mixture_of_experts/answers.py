@@ -39,7 +39,7 @@ WRONG = {
          "This is n Σ f f: P, the mean probabilities, is missing."),
         (RESULT, "count * (probabilities.mean(dim=0) ** 2).sum()",
          "This is n Σ P P: f, the shares of the choices, is missing."),
-        (RESULT, f"{RESULT} + 1", "n Σ f P over the real tokens is"),
+        (RESULT, f"{RESULT} + 1", "n Σ f P of the real tokens is"),
         (RESULT, f"({RESULT}).detach() + (share * probabilities.mean(dim=0)).sum() "
          "- (share * probabilities.mean(dim=0)).sum().detach()", "and its gradient is not"),
         (RESULT, f"({RESULT}).item()", "Return a tensor, one number"),

@@ -71,7 +71,7 @@ def check_find_balance(answer: Callable) -> Iterator[Output]:
         )
         yield Output(
             found.item(),
-            f"{case} The loss is {found.item():.4g}, and n Σ f P over the real tokens is {{right}}.",
+            f"{case} The loss is {found.item():.4g}, and n Σ f P of the real tokens is {{right}}.",
         )
         require(
             found.requires_grad,

@@ -21,13 +21,16 @@ class Pretraining:
     """
 
     def __init__(self, content: Mapping[str, Any]):
-        self.seeds: list[int] = content["seeds"]
         self.margin: float = content["margin"]
         self.recipe: dict[str, Any] = content["recipe"]
         self.hardware: dict[str, Any] = content["hardware"]
         self.made: str = content["made"]
-        self.rows: list[dict[str, Any]] = [x for x in content["rows"] if x["seed"] in self.seeds]
-        self.variants = list(dict.fromkeys(row["variant"] for row in self.rows))
+        reported = [row for row in content["rows"] if row["seed"] in content["seeds"]]
+        self.variants = list(dict.fromkeys(row["variant"] for row in reported))
+        done = {(row["variant"], row["seed"]) for row in reported}
+        # while the study is trained, those that every variant has
+        self.seeds = [x for x in content["seeds"] if all((v, x) in done for v in self.variants)]
+        self.rows: list[dict[str, Any]] = [row for row in reported if row["seed"] in self.seeds]
 
     def values(self, variant: str, metric: str = "loss") -> np.ndarray:
         """One value for each seed ``(S,)``: loss in nats per token, accuracy, seconds …"""

@@ -44,14 +44,6 @@ def four_experts(model: TextSmall) -> nn.Module:
     return use_experts(model)
 
 
-def two_of_four_experts(model: TextSmall) -> nn.Module:
-    return use_experts(model, k=2)
-
-
-def four_experts_without_balance(model: TextSmall) -> nn.Module:
-    return use_experts(model, balance=0.0)
-
-
 def four_times_as_wide(model: TextSmall) -> nn.Module:
     return widen(model)
 
@@ -67,8 +59,6 @@ STUDY = Study(
                 "dense": tune(),
                 "experts": tune(four_experts),
                 "wide": tune(four_times_as_wide),
-                "experts, no balance loss": tune(four_experts_without_balance),
-                "two of four experts": tune(two_of_four_experts),
             },
         )
     },

@@ -90,7 +90,9 @@ def train_variant(
     seconds = time.process_time() - start
     about = {"variant": variant, "lr": lr, "seed": seed, "seconds": round(seconds, 2)}
     tokens = sum(map(len, seen))
-    return about | measure(model, held_out) | {"tokens": tokens, "parameters": count_parameters(model)}
+    return (
+        about | measure(model, held_out) | {"tokens": tokens, "parameters": count_parameters(model)}
+    )
 
 
 def choose_lr(rows: Sequence[dict], variant: str) -> float:
@@ -136,9 +138,10 @@ def main() -> None:
     for variant in (x for x in VARIANTS if x not in SAME_LR):
         for lr in LEARNING_RATES:
             add(variant, lr, SEARCH_SEED)
-    for seed in SEEDS:
-        for variant in (*VARIANTS, LONGER):
-            add(variant, choose_lr(rows, variant), seed)
+    for variants in (("dense", "experts", "wide", LONGER), ("experts, no balance loss",)):
+        for seed in SEEDS:
+            for variant in variants:
+                add(variant, choose_lr(rows, variant), seed)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,9 @@ def invariant(record):
     for number in range(NUM_EXPERTS):
         assert any(f".experts.{number}." in name for name in record.moved), "an expert is idle"
     gaps = []
-    handles = [layer.register_forward_hook(lambda *a: gaps.append(find_gap(*a))) for layer in layers]
+    handles = [
+        layer.register_forward_hook(lambda *a: gaps.append(find_gap(*a))) for layer in layers
+    ]
     try:
         [(inputs, _)] = record.data.eval_loader()
         with torch.no_grad():
@@ -67,7 +69,7 @@ class GateWithoutSoftmax(Experts):
 
 
 class ChoiceAlone(Experts):
-    """The output is not multiplied by the gate, and nothing balances: no gradient for the router."""
+    """No gate multiplies the output, and nothing balances, so the router gets no gradient."""
 
     def choose(self, x):
         probabilities, chosen, gates = super().choose(x)
