@@ -12,6 +12,8 @@ WRONG = {
     "experts_experiment": plant_experiments("experts_experiment"),
     "list_dropped": [
         (BEYOND, "place >= limit", "An expert takes one token too few: its last place is free."),
+        (BEYOND, "place > limit + 1",
+         "These are other tokens than those beyond the capacity of their expert."),
         (BEYOND, "place <= limit", "The tokens that are kept are marked, not the dropped ones."),
         (LIMIT, "int(factor * len(chosen) / num_experts)",
          "The capacity is rounded down: round it up."),

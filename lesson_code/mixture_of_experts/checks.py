@@ -19,6 +19,7 @@ __all__ = [
 TINY_TEXTS = {"dataset": "glosses", "model": "text_small", "num_val": 100, "epochs": 1}
 CHOICES = (  # of tokens, with the number of experts and the capacity factor
     ([0, 0, 1, 0, 2, 0, 1, 0], 4, 1.0),
+    ([0, 0, 1, 0, 2, 0, 1, 0], 4, 1.5),
     ([0, 0, 1, 0, 2, 0, 1, 0], 4, 1.25),
     ([2, 2, 2, 2, 0, 1, 2], 3, 1.0),
     ([1, 1, 1], 2, 2.0),

@@ -18,12 +18,12 @@ EPOCHS = 5
 CONFIG = load_config("quick", dataset="glosses", first_seed=0).replace(
     num_train=2000, num_val=2000, epochs=EPOCHS, batch_size=32, model="text_small", progress=False
 )
-LEARNING_RATES = (2e-3, 4e-3, 8e-3)  # the trials of each variant
+LEARNING_RATES = (1e-3, 2e-3, 4e-3, 8e-3)  # the trials of each variant
 SMALL = partial(TextSmall, width=64, depth=2)  # the network of the study of pretraining
 
 
 def tune(model_transform=None) -> dict[str, dict]:
-    """Arguments of `fit` at three learning rates; validated once, at the end."""
+    """Arguments of `fit` at four learning rates; validated once, at the end."""
     return {
         f"lr {lr:g}": {
             "model": SMALL,

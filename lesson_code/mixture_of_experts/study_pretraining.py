@@ -6,7 +6,7 @@ them for each variant. Declared before it was trained: the variants, the ten see
 each variant was found on seed 100, from three values around those that were good for the dense
 network and for experts in a shorter training of that seed. *Dense, as long* sees a third more
 definitions, because a step with experts took a third more processor time on seed 200; it has the
-learning rate of the dense network, and experts without the balance loss that of experts.
+learning rate of the dense network.
 
 One thread; each training is kept when it has ended, and those that are kept are not repeated:
 
@@ -16,7 +16,6 @@ One thread; each training is kept when it has ended, and those that are kept are
 import sys
 import time
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +44,8 @@ VARIANTS = {
     "dense": lambda model: model,
     "experts": use_experts,
     "wide": widen,
-    "experts, no balance loss": partial(use_experts, balance=0.0),
 }
 LONGER = "dense, as long"
-SAME_LR = {LONGER: "dense", "experts, no balance loss": "experts"}  # the others are tuned
 
 
 @torch.no_grad()
@@ -97,7 +94,7 @@ def train_variant(
 
 def choose_lr(rows: Sequence[dict], variant: str) -> float:
     """The learning rate with the lowest loss on the search seed."""
-    name = SAME_LR.get(variant, variant)
+    name = "dense" if variant == LONGER else variant
     found = [x for x in rows if x["variant"] == name and x["seed"] == SEARCH_SEED]
     return min(found, key=lambda row: row["loss"])["lr"]
 
@@ -135,13 +132,12 @@ def main() -> None:
             rows=rows,
         )
 
-    for variant in (x for x in VARIANTS if x not in SAME_LR):
+    for variant in VARIANTS:
         for lr in LEARNING_RATES:
             add(variant, lr, SEARCH_SEED)
-    for variants in (("dense", "experts", "wide", LONGER), ("experts, no balance loss",)):
-        for seed in SEEDS:
-            for variant in variants:
-                add(variant, choose_lr(rows, variant), seed)
+    for seed in SEEDS:
+        for variant in (*VARIANTS, LONGER):
+            add(variant, choose_lr(rows, variant), seed)
 
 
 if __name__ == "__main__":
