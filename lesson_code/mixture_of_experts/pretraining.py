@@ -10,6 +10,8 @@ from scipy import stats
 from course_utils.measure.paired import PairedDifference, paired_difference
 from lesson_code.mixture_of_experts.experts import list_experts
 
+VARIANTS = ("dense", "experts", "wide", "dense, as long")
+
 __all__ = ["ExpertUse", "Pretraining", "explain_choices"]
 
 
@@ -26,10 +28,10 @@ class Pretraining:
         self.hardware: dict[str, Any] = content["hardware"]
         self.made: str = content["made"]
         reported = [row for row in content["rows"] if row["seed"] in content["seeds"]]
-        self.variants = list(dict.fromkeys(row["variant"] for row in reported))
+        self.variants = list(VARIANTS)
         done = {(row["variant"], row["seed"]) for row in reported}
         # while the study is trained, those that every variant has
-        self.seeds = [x for x in content["seeds"] if all((v, x) in done for v in self.variants)]
+        self.seeds = [x for x in content["seeds"] if all((v, x) in done for v in VARIANTS)]
         self.rows: list[dict[str, Any]] = [row for row in reported if row["seed"] in self.seeds]
 
     def values(self, variant: str, metric: str = "loss") -> np.ndarray:
