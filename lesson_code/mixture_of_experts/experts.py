@@ -178,6 +178,7 @@ def use_experts(model: TextSmall, num_experts: int = 4, k: int = 1, **options) -
             mlp = nn.Sequential(block.up, nn.GELU(), block.down)
             experts = Experts(mlp, width, num_experts, k, **options)
             for expert in experts.experts:
+                assert isinstance(expert, nn.Sequential)  # for the type checker
                 _initialise(expert[0], expert[2], std)
             setattr(model, name, ExpertsBlock(block, experts))
     return model
@@ -196,6 +197,7 @@ def upcycle(model: TextSmall, num_experts: int = 4, k: int = 1, **options) -> Te
             nn.init.normal_(experts.router.weight, std=1e-3)
             with torch.no_grad():
                 for expert in experts.experts if k == 1 else []:
+                    assert isinstance(expert, nn.Sequential)  # for the type checker
                     for parameter in expert[2].parameters():
                         parameter *= num_experts
             setattr(model, name, ExpertsBlock(block, experts))

@@ -4,6 +4,8 @@
 the tokens of all ranks, in double precision.
 """
 
+from typing import Any
+
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -110,7 +112,7 @@ def measure(rank: int, size: int, tokens: int = 32, k: int = 2) -> dict:
     start = sum(map(len, shares[:rank]))
     place = slice(start, start + len(mine))
     assert everything.grad is not None
-    pairs = [(mine.grad, everything.grad[place])]
+    pairs: list[tuple[Any, Any]] = [(mine.grad, everything.grad[place])]
     own = NUM_EXPERTS // size
     for number in range(rank * own, rank * own + own):
         parameters = split.experts[number].parameters(), whole.experts[number].parameters()
