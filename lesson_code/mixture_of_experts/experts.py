@@ -157,12 +157,13 @@ class ExpertsBlock(Block):
         return x + y
 
 
-def _initialise(up: nn.Linear, down: nn.Linear, std: float) -> nn.Sequential:
-    """Both layers of an MLP with new random weights, as `TextSmall` makes them."""
-    up.reset_parameters()
-    down.reset_parameters()
+def _initialise(mlp: nn.Module, std: float) -> None:
+    """Give both layers of an MLP new random weights, as `TextSmall` makes them."""
+    for layer in mlp.children():
+        if isinstance(layer, nn.Linear):
+            layer.reset_parameters()
+            down = layer
     nn.init.normal_(down.weight, std=std)
-    return nn.Sequential(up, nn.GELU(), down)
 
 
 def use_experts(model: TextSmall, num_experts: int = 4, k: int = 1, **options) -> TextSmall:
@@ -178,8 +179,7 @@ def use_experts(model: TextSmall, num_experts: int = 4, k: int = 1, **options) -
             mlp = nn.Sequential(block.up, nn.GELU(), block.down)
             experts = Experts(mlp, width, num_experts, k, **options)
             for expert in experts.experts:
-                assert isinstance(expert, nn.Sequential)  # for the type checker
-                _initialise(expert[0], expert[2], std)
+                _initialise(expert, std)
             setattr(model, name, ExpertsBlock(block, experts))
     return model
 
@@ -197,9 +197,8 @@ def upcycle(model: TextSmall, num_experts: int = 4, k: int = 1, **options) -> Te
             nn.init.normal_(experts.router.weight, std=1e-3)
             with torch.no_grad():
                 for expert in experts.experts if k == 1 else []:
-                    assert isinstance(expert, nn.Sequential)  # for the type checker
-                    for parameter in expert[2].parameters():
-                        parameter *= num_experts
+                    for parameter in expert.get_submodule("2").parameters():
+                        parameter.mul_(num_experts)
             setattr(model, name, ExpertsBlock(block, experts))
     return model
 
@@ -216,7 +215,7 @@ def widen(model: TextSmall, factor: int = 4, keep: bool = False) -> TextSmall:
     for block in model.blocks:
         width, hidden = block.up.in_features, block.up.out_features
         up, down = nn.Linear(width, factor * hidden), nn.Linear(factor * hidden, width)
-        _initialise(up, down, float(block.down.weight.detach().std()))
+        _initialise(nn.Sequential(up, down), float(block.down.weight.detach().std()))
         if keep:
             with torch.no_grad():
                 up.weight[:hidden], up.bias[:hidden] = block.up.weight, block.up.bias
