@@ -1,0 +1,16 @@
+p='/root/n/l23/build.py'; s=open(p).read()
+def r(a,b,n=1):
+    global s
+    assert s.count(a)==n,(s.count(a),a)
+    s=s.replace(a,b)
+r(" The group is known before its first backward pass, so that its size is known, too.","")
+r(", as most loops in the wild do","")
+r(" What you do not say is decided for you.","")
+r(" The data are points near a circle of radius 2."," The data lie near a circle of radius 2.")
+r("Here are the loops that the study has measured. The cells print the very functions, so that nothing is left out. Lightning first:","The cells print the functions that the study has measured. Lightning first:")
+r("A schedule that reacts to a metric needs a line of its own as well. Automatic optimization steps `ReduceLROnPlateau` with the metric named as `monitor`. Under manual optimization you do it, in `on_train_epoch_end`, because the epoch's mean is known there.","Automatic optimization steps `ReduceLROnPlateau` with the metric named as `monitor`. Under manual optimization you do it, in `on_train_epoch_end`, where the epoch's mean is known.")
+r("Your team has a training loop of its own, or it uses Accelerate, transformers or fastai. Lessons before this one used Lightning. Can you take what they taught with you, and does the other loop really do the same?","Your team has a training loop of its own, or uses Accelerate, transformers or fastai. Can you take with you what lessons with Lightning taught, and does the other loop do the same?")
+open(p,'w').write(s)
+p='/root/n/l23/mktexts.py'; s=open(p).read()
+r(" Callbacks of Lightning need its Trainer.","")
+open(p,'w').write(s)
