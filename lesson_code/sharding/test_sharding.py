@@ -207,11 +207,9 @@ def test_what_the_text_says_of_pytorchs_own_ways(stored, text):
 
 def test_times_are_what_the_text_says(stored, text):
     assert stored["rounds"] >= 20
-    assert (
-        "Here every stage is slower than DDP: ZeRO 1 and 2 take about 1.2 times as long, " in text
-    )
-    assert "ZeRO 3 1.6 times and `fully_shard` 2.5 times" in text
-    expected = {"ZeRO 1": 1.2, "ZeRO 2": 1.2, "ZeRO 3": 1.6, "fully_shard": 2.5}
+    said = "Here every stage is slower than DDP: ZeRO 1 takes 1.4 times as long, ZeRO 2 1.5, ZeRO 3"
+    assert f"{said} 1.8 and `fully_shard` 2.6 times." in text
+    expected = {"ZeRO 1": 1.4, "ZeRO 2": 1.5, "ZeRO 3": 1.8, "fully_shard": 2.6}
     seconds = stored["seconds"]
     for way, times in expected.items():
         found = paired_difference(np.log(seconds["DDP"]), np.log(seconds[way]))
