@@ -57,6 +57,7 @@ def check_sharded_training(card):
         if number == 2:
             compare((p.detach() for p in network.parameters()), half)
             card["save"](network, optimizer, "half")
+            check_nothing_is_overwritten(card["save"], network, optimizer)
         optimizer.zero_grad()
         F.cross_entropy(network(inputs), targets).backward()
         optimizer.step()
@@ -68,6 +69,16 @@ def check_sharded_training(card):
     F.cross_entropy(other(inputs), targets).backward()
     again.step()
     compare((p.detach() for p in other.parameters()), expected)
+
+
+def check_nothing_is_overwritten(save, network, optimizer):
+    """A second save into the same folder is refused in a sentence."""
+    said = ""
+    try:
+        save(network, optimizer, "half")
+    except AssertionError as error:
+        said = str(error)
+    assert "half exists" in said, "a checkpoint is overwritten"
 
 
 def check_lightning_card(card):

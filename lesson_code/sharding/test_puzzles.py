@@ -322,6 +322,18 @@ def test_a_wrong_schedule_is_told_what_is_wrong(name, schedule, sentence):
     assert "\n" not in said
 
 
+@pytest.mark.parametrize("name", PUZZLES)
+def test_the_curve_of_memory_reaches_the_peak(name):
+    found = simulate(SOLUTIONS[name], PUZZLES[name].task)
+    assert [max(held for _, held in curve) for curve in found.curves] == found.peak_bytes
+    assert [curve[-1][1] for curve in found.curves] == [held[-1] for held in found.held_bytes]
+
+
+def test_a_puzzle_that_is_not_there_is_one_sentence():
+    with pytest.raises(ValueError, match="there is no puzzle 'Fully sharded': take one of data"):
+        try_puzzle("Fully sharded", fully_sharded)
+
+
 def test_a_message_that_nobody_receives_is_found():
     def careless(rank, ranks, layers, batches):
         yield from pipeline(rank, ranks, layers, batches)
@@ -491,6 +503,13 @@ def test_solved_puzzles_run_on_real_ranks_and_others_are_named(tmp_path, monkeyp
     assert f"{ZERO}: not solved yet, and not run" in said
     assert f"{FULL}: not solved yet, and not run" in said
     assert "pipeline: weights differ by " in said
+
+
+def test_a_pipeline_for_four_ranks_alone_is_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("lesson_code.sharding.puzzles.run_ranks", lambda *_, **__: {})
+    assert run_solved({PIPE: lambda rank, _, *sizes: pipeline(rank, 4, *sizes)}, 2) == {}
+    assert "pipeline: solves its puzzle, but not 2 ranks: Rank 1, " in capsys.readouterr().out
 
 
 def test_programs_are_plain_json(tmp_path):

@@ -26,7 +26,6 @@ from unittest import mock
 
 import nbformat
 import numpy as np
-from torch.distributed.checkpoint import CheckpointException
 
 from course_tools.publish.cards import find_recipe
 from course_tools.publish.sections import is_card
@@ -292,6 +291,8 @@ def check_card(card, technique, folder, source=None):
     Raises:
         CardFailed: there is no check; the card does not run, or computes something else.
     """
+    from torch.distributed.checkpoint import CheckpointException
+
     check = getattr(technique, f"check_{card.kind}_card", None)
     if check is None:
         name = card.lesson.name.partition("_")[2]
