@@ -194,8 +194,9 @@ def _explain_name(answer: str, error: NameError) -> str:
     if isinstance(error, UnboundLocalError) or not error.name:
         return f"{answer} stopped with {type(error).__name__}: {error}"
     return (
-        f"{answer} stopped, because {error.name} is not defined: run the lesson's imports (its "
-        "first code cells) and the cells of yours that it needs, then this one again."
+        f"{answer} stopped, because {error.name} is not defined: if it is spelt right, run "
+        "the lesson's imports (its first code cells) and the cells of yours that it needs, then "
+        "this one again."
     )
 
 

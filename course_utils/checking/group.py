@@ -66,7 +66,8 @@ class _Meeting:
         """The call that all ranks wait in; the rank that comes last does it for all."""
         said = ", ".join(f"rank {rank} {doing}" for rank, doing in enumerate(self.doing))
         alike = len(set(self.doing)) == 1
-        require(alike, f"{said.capitalize()}: every rank must make the same calls.")
+        rule = "all ranks must make the same calls, with tensors of the same shapes"
+        require(alike, f"{said.capitalize()}: {rule}.")
         if self.doing[0] == ENDED:
             return
         name = self.doing[0].split()[2]

@@ -99,10 +99,16 @@ WRONG = {
         ),
     ],
     "count_beside_frozen": [
+        (STATE, STATE.replace("optimizer ", ""), "The answer has no key optimizer state"),
         (
             PARTS,
             "part, frozen_part = trained // ranks, frozen // ranks",
             "a part is rounded down: some numbers belong to no rank.",
+        ),
+        (
+            WEIGHTS,
+            "-(-(trained + frozen) // ranks) if stage == 3 else whole + frozen",
+            "the trained and the frozen parameters are cut separately: round up each of them.",
         ),
         (
             WHOLE,
@@ -149,7 +155,7 @@ WRONG = {
         ),
         (GRADIENTS, GRADIENTS.replace(">= 2", ">= 1"), "stage 1 leaves the gradients whole."),
         (STATE, STATE.replace(">= 1", ">= 2"), "stage 1 divides the optimizer state."),
-        (WEIGHTS, "3", "weights, not"),
+        (WEIGHTS, "3", "weights: 12 bytes, where"),
         (
             '"weights": 4 * weights',
             '"weights": 4.0 * weights',
@@ -167,7 +173,7 @@ WRONG = {
             "weights[start : start + length] = own.detach()",
             "the ranks end with different weights: gather all parts.",
         ),
-        (GATHER, f"if rank == 0:\n            {GATHER}", "every rank must make the same calls."),
+        (GATHER, f"if rank == 0:\n            {GATHER}", "all ranks must make the same calls"),
         ("return weights", "return own", "returns no tensor of the 6 weights"),
         (
             GRADIENT,
@@ -178,7 +184,7 @@ WRONG = {
         (
             "length = len(weights) // size",
             "length = len(weights)",
-            "every rank must make the same calls.",
+            "all ranks must make the same calls",
         ),
         (GRADIENT, f"{GRADIENT}.neg()", "not the weights of one process: look"),
     ],

@@ -28,8 +28,9 @@ NAMES = "weights, gradients, optimizer state"
 
 def _read_parts(found: Any, where: str) -> list[int]:
     """The bytes of the three parts, if it is that."""
-    is_right = isinstance(found, Mapping) and all(part in found for part in memory.PARTS)
-    require(is_right, f"{where} is no dictionary with the keys {NAMES}.")
+    require(isinstance(found, Mapping), f"{where} is no dictionary with the keys {NAMES}.")
+    missing = [part for part in memory.PARTS if part not in found]
+    require(not missing, f"{where} has no key {', '.join(missing)}: its keys are {NAMES}.")
     values = [found[part] for part in memory.PARTS]
     whole = all(isinstance(value, int) and not isinstance(value, bool) for value in values)
     require(whole, f"{where}: give whole bytes, as ints.")
@@ -112,7 +113,8 @@ def check_count_beside_frozen(answer: Callable) -> Iterator[Output]:
         case = f"{trained} trained, {frozen} frozen, stage {stage}, {ranks} ranks:"
         found = _read_parts(answer(trained, frozen, stage, ranks), "The answer")
         for part, value in zip(memory.PARTS, found, strict=True):
-            yield Output(value, "not {right} bytes.", case=f"{case} {part},", tolerance=1e-9)
+            otherwise = f"{value:,} bytes, where {{right}} are right."
+            yield Output(value, otherwise, case=f"{case} {part}:", tolerance=1e-9)
 
 
 # ---- ★★ Find the bugs of a ZeRO 1.

@@ -71,7 +71,8 @@ def judge(puzzle: Puzzle, found: Simulation) -> str | None:
     if found.time > puzzle.most_time:
         return (
             f"The step takes {found.time:g} units of time, and {puzzle.most_time:g} are allowed: "
-            "look for ranks that wait, or that compute what another one computes."
+            "look for ranks that wait, compute what another one computes, or communicate more than "
+            "they have to."
         )
     rank = max(range(len(found.sent_bytes)), key=found.sent_bytes.__getitem__)
     if found.sent_bytes[rank] > puzzle.most_sent_bytes:

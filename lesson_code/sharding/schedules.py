@@ -194,7 +194,9 @@ def list_instructions(
         raise ScheduleError(f"Rank {rank}: the schedule does not end.")
     for instruction in instructions:
         if problem := _find_problem(instruction, rank, ranks, layers, batches):
-            raise ScheduleError(f"Rank {rank}, {instruction}: {problem}.")
+            is_one = isinstance(instruction, Instruction)
+            words = instruction if is_one else f"a {type(instruction).__name__}"
+            raise ScheduleError(f"Rank {rank}, {words}: {problem}.")
     return instructions
 
 
@@ -208,7 +210,7 @@ def _find_problem(instruction: Any, rank: int, ranks: int, layers: int, batches:
     if isinstance(instruction, Generator):
         return "this is a generator: write yield from in place of yield"
     if not isinstance(instruction, Instruction):
-        return "this is no instruction"
+        return "this is no instruction: yield one after the other"
     name, thing, peer = instruction
     if not isinstance(thing, Thing):
         return _say_no_thing(thing)

@@ -82,7 +82,7 @@ class Task:
         return COLLECTIVES[instruction.name] * whole * (self.ranks - 1) // self.ranks
 
 
-@dataclass
+@dataclass(repr=False)
 class Simulation:
     """What happened, up to the end or up to the first mistake."""
 
@@ -97,6 +97,9 @@ class Simulation:
     # by rank, (time, bytes): the most in an instruction at its start, what is left at its end
     curves: list[list[tuple[float, int]]] = field(default_factory=list)
     programs: list[list[Instruction]] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return f"<simulation of {self.task.ranks} ranks>"  # a notebook prints it after the figure
 
     @property
     def time(self) -> float:
@@ -221,7 +224,7 @@ def _require_all_batches(rank: _Rank, counts: Sequence[int]) -> None:
     if missing:
         rank.fail(
             f"{_list_batches(missing)} not in the gradient: run every backward pass before the "
-            "update, or add up the ranks' gradients"
+            "update, on this rank or on one whose gradient is added to it"
         )
     if often:
         rank.fail(f"{_list_batches(often)} more than once in the gradient")
@@ -256,7 +259,7 @@ def _mark_updated(rank: _Rank, layer: int, number: int | None) -> None:
     own = shard(weight(layer), number) if number is not None else weight(layer)
     is_alone = number is not None and own in rank.memory
     target = own if is_alone else weight(layer)
-    is_new = list(rank.need(target, "store it"))
+    is_new = list(rank.need(target, "store it, or this rank's shard of it, and do not free that"))
     chosen = range(len(is_new)) if number is None or is_alone else [number]
     if any(is_new[place] for place in chosen):
         rank.fail("it is updated already")
@@ -327,7 +330,7 @@ def _all_gather(ranks: Sequence[_Rank], thing: Thing) -> None:
         elif thing.kind == "weight" and thing in rank.memory:
             own.append(rank.memory[thing][rank.number : rank.number + 1])
         else:
-            rank.fail(f"{part} is not there: rank {rank.number} gives it")
+            rank.fail(f"{part} is not there: this rank gives it, so it has to keep it")
     if thing.kind == "weight":
         _require_own_updates(ranks, thing, own)
     for rank in ranks:
@@ -416,6 +419,10 @@ def _require_the_end(ranks: Sequence[_Rank]) -> None:
     stuck = [rank for rank in ranks if rank.next is not None]
     if not stuck:
         return
+    for rank in stuck:
+        name, thing, peer = rank.next or ("", None, None)
+        if name == "recv" and peer is not None and thing in ranks[peer].memory:
+            rank.fail(f"rank {peer} has it, and never sends it, so no rank can go on")
     others = [rank for rank in ranks if rank.next != stuck[0].next] or stuck[1:]
     doing = [
         f"rank {rank.number} {'has ended' if rank.next is None else f'waits in {rank.next}'}"

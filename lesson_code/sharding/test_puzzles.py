@@ -266,7 +266,8 @@ WRONG = [
     (DP, lambda rank, *sizes: [all_reduce(gradient(rank))], "waits in all_reduce of the gradient of"
      " layer 0 and rank 1 waits in all_reduce of the gradient of layer 1: no rank can go on"),
     (DP, lambda *sizes: None, "the schedule yields no instructions"),
-    (DP, lambda *sizes: [forward], "this is no instruction"),
+    (DP, lambda *sizes: [forward], "Rank 0, a function: this is no instruction"),
+    (DP, lambda *sizes: [[forward(0, 0)]], "Rank 0, a list: this is no instruction: yield one"),
     (DP, lambda *sizes: [data_parallel(*sizes)], "this is a generator: write yield from"),
     (DP, first(free(0)), "0 is no thing, as weight(0) is"),
     (DP, first(store(weight)), "call it: weight(layer)"),
@@ -294,7 +295,8 @@ WRONG = [
     (PIPE, partial(pipeline, ahead=8), "Rank 3 needs 21,504 bytes in backward(3, 0), and 9,216"
      " are allowed. It holds weight 1,024, state 2,048, activation 8,192, activation"),
     (PIPE, one_after_the_other, "The step takes 108.5 units of time, and 38 are allowed"),
-    (PIPE, without("send", pipeline), "no rank can go on"),
+    (PIPE, without("send", pipeline), "Rank 1, recv of the activation of batch 0 before layer 1"
+     " from rank 0: rank 0 has it, and never sends it"),
     (PIPE, without("recv", pipeline),
      "Rank 1, forward(1, 0): the activation of batch 0 before layer 1 is not there: run the layer "
      "before it first, or receive it"),

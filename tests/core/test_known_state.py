@@ -98,8 +98,8 @@ def test_a_current_folder_that_was_deleted(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("F.relu", "mine stopped, because F is not defined: run the lesson's imports"),
-        ("[np2 for _ in 'a']", "mine stopped, because np2 is not defined: run"),
+        ("F.relu", "mine stopped, because F is not defined: if it is spelt right, run the"),
+        ("[np2 for _ in 'a']", "mine stopped, because np2 is not defined: if it is spelt right"),
         ("__import__('nothing_like_it')", "mine stopped with ModuleNotFoundError"),
     ],
 )
