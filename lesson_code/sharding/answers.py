@@ -199,7 +199,7 @@ WRONG = {
         ("    yield update(rank)\n", "", "update"),
         ("    yield store(state(rank))\n", "", "state"),
         ("yield recv(activation(rank, batch), rank - 1)", "pass", "activation"),
-        ("yield send(activation(rank + 1, batch), rank + 1)", "pass", "waits"),
+        ("yield send(activation(rank + 1, batch), rank + 1)", "pass", "never sends it"),
         ("yield backward(rank, turn)", "pass", "gradient"),
         (TURNS, "range(-ahead, batches - 1)", "batch"),
         (TURNS, "range(-min(ahead, batches), batches)", "but not 4 ranks with 2 batches"),
