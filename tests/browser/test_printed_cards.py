@@ -19,7 +19,8 @@ from tests.lessons.cards import (
 PHONE = (390, 844)
 PAPERS_MM = {"A4": (210, 297), "Letter": (216, 279)}
 LEAST_PT = {"beside": 7, "flow": 7, "short": 6, "table": 5}  # of the code; text is larger
-LONG_PROGRAMS = {"09_ddp", "12_putting_it_together", "20_sharding"}  # scripts from start to end
+# Scripts from start to end.
+LONG_PROGRAMS = {"09_ddp", "12_putting_it_together", "20_sharding", "23_loops_and_engines"}
 FONTS = {
     name: f'* {{ font-family: "{text}" !important; }} code, code * {{ font-family: "{code}" '
     "!important; }"
