@@ -19,8 +19,15 @@ from tests.lessons.cards import (
 PHONE = (390, 844)
 PAPERS_MM = {"A4": (210, 297), "Letter": (216, 279)}
 LEAST_PT = {"beside": 7, "flow": 7, "short": 6, "table": 5}  # of the code; text is larger
-# Scripts from start to end.
-LONG_PROGRAMS = {"09_ddp", "12_putting_it_together", "20_sharding", "23_loops_and_engines"}
+# Scripts from start to end, or a layer with its training.
+LONG_PROGRAMS = {
+    "09_ddp",
+    "12_putting_it_together",
+    "20_sharding",
+    "22_mixture_of_experts",
+    "23_loops_and_engines",
+    "24_deployment",
+}
 FONTS = {
     name: f'* {{ font-family: "{text}" !important; }} code, code * {{ font-family: "{code}" '
     "!important; }"
