@@ -184,6 +184,11 @@ def test_bad_http_is_refused(address, name):
     assert send(address, GOOD)[0] == 200
 
 
+@pytest.mark.parametrize("name", ["two lengths", "chunks"])
+def test_a_body_has_one_length(address, name):
+    assert b"send one Content-Length" in speak(address, SPOKEN[name][1])
+
+
 @pytest.mark.parametrize("path", ["/health", "/admin"])
 def test_the_body_of_a_question_is_no_second_request(address, path):
     second = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -489,6 +494,19 @@ def test_it_does_not_start_if_files_are_decoded_in_another_way(step, tmp_path, m
         Service(package)
     with pytest.raises(Refusal, match="differ by"):
         serving.check_health()
+
+
+class MeanOfBatch(Brightness):
+    """As BatchNorm in train mode: an answer depends on the rest of its batch."""
+
+    def forward(self, pixels):
+        logits = super().forward(pixels)
+        return logits + (logits.mean() if len(pixels) == 1 else 0)
+
+
+def test_it_does_not_start_if_one_photograph_alone_gets_another_answer():
+    with pytest.raises(ValueError, match="differ by"):
+        make_service(MeanOfBatch())
 
 
 def test_health_takes_a_place():
