@@ -11,8 +11,10 @@ from scipy import stats
 from torch import nn
 from torch.optim import SGD
 
+from course_utils.measure import calibration_error
 from course_utils.measure.paired import paired_difference
 from course_utils.training.schedules import warmup_cosine
+from lesson_code.sharding import pipeline
 from tests.places import find_notebooks
 
 MOVE = "(input, value) => { input.value = value; input.dispatchEvent(new Event('input')); }"
@@ -22,14 +24,14 @@ COLUMN, ROW = 3, 5  # of a pixel that CutMix does not change
 
 
 def read_figures():
-    """Of each lesson with such a figure: its stored output, as HTML."""
+    """Of each lesson with such figures: their stored outputs, as HTML, in order."""
     found = {}
     for path in find_notebooks():
         for cell in nbformat.read(path, 4).cells:
             for output in cell.get("outputs", []):
                 text = output.get("data", {}).get("text/html", "")
                 if 'class="explore"' in text:
-                    found[path.stem] = text
+                    found.setdefault(path.stem, []).append(text)
     return found
 
 
@@ -45,8 +47,8 @@ def show(request, browser):
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.on("request", lambda asked: faults.append(asked.url))
 
-    def open_figure(lesson):
-        page.set_content(f"<!doctype html><body>{FIGURES[lesson]}")
+    def open_figure(lesson, number=0):
+        page.set_content(f"<!doctype html><body>{FIGURES[lesson][number]}")
         assert page.locator("img").count() == 0
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         return page
@@ -56,9 +58,9 @@ def show(request, browser):
     assert not faults
 
 
-def read_data(lesson):
+def read_data(lesson, number=0):
     """What the figure draws."""
-    return json.loads(re.search(r"draw\(root, (\{.*\})\);", FIGURES[lesson])[1])
+    return json.loads(re.search(r"draw\(root, (\{.*\})\);", FIGURES[lesson][number])[1])
 
 
 def move(page, *values):
@@ -174,3 +176,70 @@ def test_the_calculator_shows_what_fits(show):
         fitting = [way for way, size in pairs if size <= data["limit"]]
         assert (", ".join(fitting) or "nothing fits") in sentence
         assert sentence.startswith(f"{data['models'][model]} parameters on ")
+
+
+def test_the_temperature_moves_the_calibration_error_of_the_course(show):
+    page, data = show("06_label_smoothing"), read_data("06_label_smoothing")
+    logits, targets = torch.tensor(data["logits"]) / 100, torch.tensor(data["targets"])
+    for temperature in (0.4, 1.0, 2.15, 5.0):
+        sentence, rows = move(page, temperature)
+        for row, t in zip(rows, (1.0, data["fitted"], temperature), strict=True):
+            error = calibration_error(logits.double() / t, targets)
+            assert float(row[1]) == pytest.approx(100 * error, abs=0.06)
+            confidence, answers = (logits.double() / t).softmax(dim=1).max(dim=1)
+            accepted = answers[confidence >= 0.9] == targets[confidence >= 0.9]
+            assert int(row[2]) == len(accepted)
+            if len(accepted):
+                assert float(row[3]) == pytest.approx(
+                    100 * accepted.double().mean().item(), abs=0.051
+                )
+        assert f"the network says {100 * confidence.mean():.1f} %" in sentence
+        assert f"the calibration error is {rows[2][1]} points" in sentence
+
+
+def test_the_ring_adds_in_its_first_half_and_passes_sums_on_in_its_second(show):
+    page = show("09_ddp")
+    for ranks in (2, 4, 7):
+        for step in range(2 * ranks - 1):
+            sentence, rows = move(page, ranks, step)
+            complete = max(0, step - ranks + 2)
+            sent = [step / ranks, 2 * (ranks - 1) / ranks]
+            assert [row[1] for row in rows] == [f"{complete}", *(f"{x:.2f}" for x in sent)]
+            assert sentence.startswith(f"After step {step} of {2 * ranks - 2} ")
+            words = page.locator("svg g text").all_text_contents()
+            arrived = f"→ {min(step + 1, ranks)}"
+            assert [word for word in words if "→" in word] == [arrived] * (ranks if step else 0)
+    assert move(page, 2, 14)[0].startswith("After step 2 of 2 ")
+
+
+def test_the_loader_takes_the_time_of_the_formula(show):
+    page = show("11_dali")
+    cases = {  # workers, to prepare, step: time of 12 batches in ms
+        (0, 6, 4): 12 * (6 + 4),
+        (1, 6, 4): 12 * 6 + 4,
+        (2, 6, 4): 6 + 12 * 4,
+        (3, 30, 2): 4 * 30 + 3 * 2,
+        (4, 8, 10): 8 + 12 * 10,
+    }
+    for (workers, prepare, step), total in cases.items():
+        sentence, rows = move(page, workers, prepare, step)
+        assert [float(row[1]) for row in rows[:2]] == [prepare, total]
+        of_batch = max(prepare / workers, step) if workers else prepare + step
+        assert float(rows[2][1]) == pytest.approx(of_batch, abs=0.051)
+        stall = f"no step runs in {100 * (1 - step / of_batch):.0f} % of a long training"
+        assert (stall if of_batch > step else "the training never waits") in sentence
+
+
+def test_the_pipelines_have_the_bubble_of_the_simulation(show):
+    page = show("20_sharding", 1)
+    for name, stages, batches in (("AFAB", 4, 8), ("1F1B", 4, 8), ("1F1B", 7, 3), ("AFAB", 2, 1)):
+        sentence, rows = move(page, ["AFAB", "1F1B"].index(name), stages, batches)
+        orders = pipeline.make_orders(name, stages, batches)
+        works = pipeline.simulate_pipeline(orders, [1.0] * stages, [2.0] * stages)
+        assert [int(row[1]) for row in rows] == pipeline.count_stored(works)
+        assert f"the bubble is {100 * pipeline.find_bubble(works):.0f} %" in sentence
+        widths = page.locator("svg g rect").evaluate_all(
+            "all => all.map(x => x.width.baseVal.value)"
+        )
+        assert len(widths) == len(works)
+        assert max(widths) / min(widths) == pytest.approx(2, rel=0.1)  # but for the gaps
