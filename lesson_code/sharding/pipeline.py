@@ -159,11 +159,12 @@ def count_stored(works: Sequence[Work]) -> list[int]:
     return most
 
 
-def draw_pipelines(pipelines: Mapping[str, Sequence[Work]], unit: str) -> Figure:
+def draw_pipelines(pipelines: Mapping[str, Sequence[Work]], title: str) -> Figure:
     """A panel for each pipeline, whose title has its bubble and its stored activations.
 
     Args:
-        unit: of the times, at the axis.
+        pipelines: by name; their times count forward passes of a micro-batch.
+        title: of the figure.
     """
     figure, axes = plt.subplots(
         len(pipelines), 1, figsize=(8.6, 1.6 * len(pipelines)), sharex=True, squeeze=False
@@ -180,7 +181,8 @@ def draw_pipelines(pipelines: Mapping[str, Sequence[Work]], unit: str) -> Figure
         axis.set_title(f"{name}: bubble {bubble:.0%}, stored micro-batches: at most {stored}")
     handles = make_legend(bars, COLOURS, NAMES)
     axes[0, 0].legend(handles=handles, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
-    axes[-1, 0].set(xlabel=unit)
+    axes[-1, 0].set(xlabel="time (forward passes of a micro-batch); numbers: micro-batches")
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
     return figure
 
 

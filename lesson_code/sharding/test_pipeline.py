@@ -70,7 +70,7 @@ def test_stages_that_wait_for_each_other_are_found():
 
 def test_the_figure_says_bubble_and_stored_batches():
     with plt.style.context("default"):
-        figure = draw_pipelines({name: simulate(name, 2, 8) for name in NAMES}, "time")
+        figure = draw_pipelines({name: simulate(name, 2, 8) for name in NAMES}, "Two orders")
     assert [axis.get_title() for axis in figure.axes] == [
         "AFAB: bubble 11%, stored micro-batches: at most 8",
         "1F1B: bubble 11%, stored micro-batches: at most 2",
