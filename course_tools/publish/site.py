@@ -202,7 +202,7 @@ def _make_page(lesson: Lesson, has_card: bool) -> nbformat.NotebookNode:
 
 def _stage(lessons: Sequence[Lesson], run: Path, folder: Path) -> None:
     """Put all sources of the site into ``folder``."""
-    for name in ("conf.py", "_static/course.css"):
+    for name in ("conf.py", "_static/course.css", "_static/course.js"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(TEMPLATE / Path(name).name, folder / name)
     copy_mathjax(folder / "_static" / "mathjax")

@@ -264,6 +264,7 @@ def test_without_a_compiler_the_other_fixes_are_there():
     assert "compile" not in found.table("texts").index
 
 
+@pytest.mark.lesson_changed
 def test_the_study_runs_all_loops_on_shared_networks(monkeypatch, examples, capsys):
     monkeypatch.setattr(study, "find_missing_compiler", lambda: "none")
     monkeypatch.setattr(study, "load_examples", lambda kind: examples)
@@ -480,6 +481,7 @@ def test_a_compiled_network_trains_the_same():
 
 @NEEDS_COMPILER
 @pytest.mark.usefixtures("fresh")
+@pytest.mark.lesson_changed
 def test_the_kernel_of_a_function_is_one_loop():
     kernel = compiling.read_kernel(lambda x: torch.relu(x + 1) * 2, torch.randn(8, 16))
     assert kernel.count("for(") == 1
@@ -559,6 +561,7 @@ def test_ten_batches_have_different_examples(examples):
 @pytest.mark.skipif(
     bool(page_faults.describe_missing_glibc()), reason=page_faults.describe_missing_glibc()
 )
+@pytest.mark.lesson_changed
 def test_a_process_that_keeps_its_memory_has_few_page_faults():
     rows = page_faults.measure_page_faults(rounds=3, batch_sizes=(256,), steps=1, threads=1)
     faults = {row["way"]: row["faults"] for row in rows}

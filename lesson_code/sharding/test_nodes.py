@@ -28,6 +28,7 @@ def test_two_agents_train_as_one_process_does(static, alone, tmp_path, monkeypat
     assert checkpoints.find_gap(found["trained"], alone) < 1e-12
 
 
+@pytest.mark.lesson_changed
 def test_a_node_whose_rank_dies_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "deadly.py").write_text(

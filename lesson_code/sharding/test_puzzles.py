@@ -427,12 +427,14 @@ def real(request, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", PUZZLES)
+@pytest.mark.lesson_changed
 def test_real_ranks_end_with_the_weights_of_one_process(real, name):
     _, found = real
     assert max(result["gap"] for result in found[name]) < 1e-6
 
 
 @pytest.mark.parametrize("name", PUZZLES)
+@pytest.mark.lesson_changed
 def test_real_ranks_send_and_hold_the_bytes_of_the_simulator(real, name):
     simulated, found = real
     assert [result["sent_bytes"] for result in found[name]] == simulated[name].sent_bytes
@@ -470,6 +472,7 @@ def measure(rank, size):
 """
 
 
+@pytest.mark.lesson_changed
 def test_rings_and_faults_on_real_ranks(tmp_path, monkeypatch):
     """Our collectives are PyTorch's; and real weights differ where the simulator sees a fault."""
     monkeypatch.chdir(tmp_path)
@@ -492,6 +495,7 @@ def test_rings_and_faults_on_real_ranks(tmp_path, monkeypatch):
         assert max(result["gap"] for result in found[name]) > 1e-3, name
 
 
+@pytest.mark.lesson_changed
 def test_solved_puzzles_run_on_real_ranks_and_others_are_named(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
 

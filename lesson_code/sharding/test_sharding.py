@@ -100,6 +100,7 @@ def scripts(tmp_path_factory):
     return folder
 
 
+@pytest.mark.lesson_changed
 def test_three_ranks_hold_and_send_the_bytes_of_the_calculator(scripts, monkeypatch):
     """Three divide no unit of this network, so that padding counts."""
     monkeypatch.chdir(scripts)
@@ -281,6 +282,7 @@ os._exit(0)  # gloo aborts now and then in its own end
 
 
 @pytest.mark.parametrize("kind", ["pytorch", "lightning"])
+@pytest.mark.lesson_changed
 def test_a_card_shards_on_two_ranks(kind, cells, tmp_path, monkeypatch):
     """And ends with the weights of one process that gets the whole batches."""
     monkeypatch.chdir(tmp_path)
@@ -300,6 +302,7 @@ def test_a_card_shards_on_two_ranks(kind, cells, tmp_path, monkeypatch):
     assert all(np.isfinite(values).all() for values in ranks[0]["whole"])
 
 
+@pytest.mark.lesson_changed
 def test_the_plain_card_in_two_ranks_is_the_card_in_one(cells, tmp_path, monkeypatch):
     source = cells["card-pytorch"].source.removesuffix("dist.destroy_process_group()")
     report = REPORT.replace("print(json", "print(dist.get_rank(), json", 1)

@@ -26,18 +26,21 @@ def measured(request, tmp_path_factory):
     return size, found["tensor parallel"]
 
 
+@pytest.mark.lesson_changed
 def test_output_and_gradients_are_those_of_the_whole_block(measured):
     _, found = measured
     assert set(found) == {"by hand", "with sequence", "PyTorch's"}
     assert max(result["gap"] for result in found.values()) < 1e-12
 
 
+@pytest.mark.lesson_changed
 def test_each_rank_has_its_share_of_the_matrices(measured):
     size, found = measured
     for result in found.values():
         assert result["parameters"] == count_parameters_of_rank(WIDTH, size)
 
 
+@pytest.mark.lesson_changed
 def test_two_all_reduces_in_each_pass(measured):
     _, found = measured
     both = {"forward": {"all_reduce": 2}, "backward": {"all_reduce": 2}}
@@ -46,6 +49,7 @@ def test_two_all_reduces_in_each_pass(measured):
     assert found["with sequence"]["calls"] == {"forward": swapped, "backward": swapped}
 
 
+@pytest.mark.lesson_changed
 def test_the_bytes_are_those_of_the_formula_with_and_without_sequence(measured):
     size, found = measured
     expected = predict_sent(WIDTH, TEXTS * TOKENS, size)
@@ -53,6 +57,7 @@ def test_the_bytes_are_those_of_the_formula_with_and_without_sequence(measured):
     assert found["with sequence"]["numbers"] * size == TEXTS * TOKENS * WIDTH
 
 
+@pytest.mark.lesson_changed
 def test_the_library_adds_up_the_gradients_of_q_k_and_v_one_by_one(measured):
     _, found = measured
     calls = found["PyTorch's"]["calls"]

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from course_tools.publish.browser import INSTALL, find_chromium
@@ -44,6 +45,12 @@ def browser() -> Iterator[Browser]:
             yield browser
         finally:
             browser.close()
+
+
+def list_barriers(page: Page) -> list[str]:
+    """What shuts readers with a keyboard, a screen reader or weak eyes out, as axe-core finds it."""
+    found = Axe().run(page).response["violations"]
+    return [f"{rule['id']}: {node['html'][:200]}" for rule in found for node in rule["nodes"]]
 
 
 class Watch:

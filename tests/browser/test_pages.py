@@ -12,7 +12,7 @@ from course_tools.publish.slides import number_slides, write_slides
 from course_tools.run.lessons import find_lessons
 from course_tools.run.report import write_report
 from course_tools.run.runner import run_lessons
-from tests.browser.conftest import CLAIM, CONTRAST, LEAST_CONTRAST
+from tests.browser.conftest import CLAIM, CONTRAST, LEAST_CONTRAST, list_barriers
 from tests.lessons.cards import has_cards
 from tests.tools.conftest import School
 
@@ -44,6 +44,7 @@ PHONE, DESKTOP = (390, 844), (1300, 900)
 WITH_CARDS = [lesson for lesson in LESSONS if has_cards(lesson)]
 PAGES = ("index", "glossary", "claims", *(lesson.name for lesson in LESSONS))
 PAGES += ("cards",) if WITH_CARDS else ()
+ALWAYS_SEARCHED = ("index", "glossary", "cards", "05_mixup", "20_sharding")  # for barriers
 
 
 @pytest.fixture(scope="module")
@@ -170,6 +171,20 @@ def test_a_page_fits_the_screen(site, open_page, name, size, scheme):
     watch.assert_quiet()
 
 
+@pytest.mark.parametrize(
+    ("size", "scheme"), [(PHONE, "light"), (DESKTOP, "dark")], ids=["phone", "dark"]
+)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(x, marks=[] if x in ALWAYS_SEARCHED else pytest.mark.nightly) for x in PAGES],
+)
+def test_a_page_has_no_barrier(site, open_page, name, size, scheme):
+    uri = (site / f"{name}.html").as_uri()
+    page, _ = open_page(uri, width=size[0], height=size[1], color_scheme=scheme)
+    page.wait_for_function("!window.MathJax || document.body.dataset.ready")
+    assert list_barriers(page) == []
+
+
 @pytest.mark.parametrize("name", [lesson.name for lesson in LESSONS] + ["glossary"])
 def test_formulas_are_rendered(site, open_page, name):
     page, _ = open_page((site / f"{name}.html").as_uri())
@@ -196,6 +211,7 @@ def test_a_report_fits_a_phone(open_page, tmp_path):
         write_report(school.build / "smoke").as_uri(), width=PHONE[0], height=PHONE[1]
     )
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
+    assert list_barriers(page) == []
 
 
 def test_a_page_leads_to_its_notebook(site, open_page):

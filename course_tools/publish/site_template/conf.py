@@ -19,6 +19,7 @@ html_title = project
 html_static_path = ["_static"]
 html_extra_path = ["_extra"]
 html_css_files = ["course.css"]
+html_js_files = ["course.js"]
 html_show_sphinx = False
 html_show_search_summary = False  # it would fetch pages, which a browser refuses for local files
 html_copy_source = False
