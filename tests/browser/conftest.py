@@ -48,7 +48,7 @@ def browser() -> Iterator[Browser]:
 
 
 def list_barriers(page: Page) -> list[str]:
-    """What shuts readers with a keyboard, a screen reader or weak eyes out, as axe-core finds it."""
+    """What shuts out readers with a keyboard, a screen reader or weak eyes: axe-core finds it."""
     found = Axe().run(page).response["violations"]
     return [f"{rule['id']}: {node['html'][:200]}" for rule in found for node in rule["nodes"]]
 
