@@ -6,7 +6,16 @@ Its own mark for this, ``xdist_group``, has no effect under pytest 9.2, and noth
 from xdist.scheduler import LoadScopeScheduling
 
 # These files make something once for all their tests ...
-SHARING = ("test_exercises.py", "test_pretend.py", "test_release.py", "test_site.py")
+SHARING = (
+    "test_exercises.py",
+    "test_grading.py",
+    "test_pipeline.py",
+    "test_pretend.py",
+    "test_puzzles.py",
+    "test_release.py",
+    "test_site.py",
+    "test_tensor_parallel.py",
+)
 # ... and these tests ask the system for ports which a process of theirs takes a moment later:
 # meanwhile none of the others may be given the same. (Kernels of the course have no ports; those
 # that nbgrader starts do.)
