@@ -48,7 +48,8 @@ function draw(root, data) {
       for (const { lane, kind, start, end } of bars) {
         const bottom = 1 - (lane + 1) / lanes;
         const [left, right] = [(100 * start) / total, (100 * end) / total];
-        const corners = [[left, bottom + 0.1 / lanes], [right - 0.3, bottom + 0.9 / lanes]];
+        const gap = Math.min(0.3, 0.2 * (right - left));
+        const corners = [[left, bottom + 0.1 / lanes], [right - gap, bottom + 0.9 / lanes]];
         axes.box(...corners, data.colours[kind === "step" ? 0 : 4], 0.9);
       }
       const perBatch = workers ? Math.max(prepare / workers, step) : prepare + step;
@@ -57,16 +58,20 @@ function draw(root, data) {
       const count = (n) => `${n} ${n === 1 ? "worker" : "workers"}`;
       const rest =
         workers >= enough
-          ? "the training never waits but for the first batch."
-          : `no step runs in ${Math.round(100 * stall)} % of a long training; ${count(enough)} would be enough.`;
-      say(`With ${count(workers)} ${rest} Top lane: the training process; orange: a batch is prepared.`);
+          ? "the training waits only for the first batch."
+          : `a long training has a data stall of ${Math.round(100 * stall)} %; ${count(enough)} would be enough.`;
+      say(`With ${count(workers)} ${rest}`);
       fill([
         ["first batch is there after (ms)", bars.find(({ kind }) => kind === "step").start.toFixed(0)],
         [`these ${BATCHES} batches (ms)`, total.toFixed(0)],
-        ["a batch of a long training (ms)", perBatch.toFixed(1)],
+        ["each batch, in a long training (ms)", perBatch.toFixed(1)],
       ]);
     },
   );
+  const legend =
+    "The top lane is the training process, and blue its steps; in an orange bar a batch is prepared. " +
+    `Each worker prepares at most ${AHEAD} batches ahead, as in PyTorch by default, and then waits.`;
+  root.append(make("p", {}, legend));
   const fill = makeTable(root, ["", ""]);
   update();
 }

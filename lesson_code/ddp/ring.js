@@ -2,14 +2,14 @@
 
 // `state[rank][part]` before the first step and after each one, and the part that each rank got.
 function runRing(size) {
-  const after = (index) => ((index % size) + size) % size;
+  const wrap = (index) => ((index % size) + size) % size;
   const states = [{ state: [...Array(size)].map(() => Array(size).fill(1)), received: [] }];
   for (let step = 0; step < 2 * (size - 1); step++) {
     const before = states.at(-1).state;
     const state = before.map((row) => [...row]);
     const received = [];
     for (let rank = 0; rank < size; rank++) {
-      const [part, neighbour] = [after(rank - step), after(rank + 1)];
+      const [part, neighbour] = [wrap(rank - step), wrap(rank + 1)];
       const isSum = step < size - 1; // then the finished sums are passed on
       state[neighbour][part] = before[rank][part] + (isSum ? before[neighbour][part] : 0);
       received[neighbour] = part;
@@ -30,11 +30,16 @@ function draw(root, data) {
     root,
     [
       { label: "ranks", min: 2, max: 8, step: 1, value: 4 },
-      { label: "steps (at most twice the ranks, minus two)", min: 0, max: 14, step: 1, value: 0 },
+      { label: "step", min: 0, max: 6, step: 1, value: 0 },
     ],
-    (size, asked) => {
+    (size, step) => {
       const states = runRing(size);
-      const step = Math.min(asked, states.length - 1);
+      const slider = root.querySelectorAll("input")[1];
+      slider.max = states.length - 1; // the browser lowers the value
+      if (slider.valueAsNumber < step) {
+        slider.dispatchEvent(new Event("input"));
+        return;
+      }
       const { state, received } = states[step];
       axes.clear();
       state.forEach((row, rank) =>
@@ -50,15 +55,16 @@ function draw(root, data) {
       const complete = state.flat().filter((count) => count === size).length;
       say(
         `After step ${step} of ${states.length - 1} each rank has sent ${step}/${size} of a gradient, ` +
-          `and ${complete} of ${size * size} parts are complete. An arrow: just received.`,
+          `and ${complete} of the ${size * size} cells hold a finished sum.`,
       );
       fill([
-        ["complete parts of each rank", complete / size],
-        ["sent by each rank (gradients)", (step / size).toFixed(2)],
-        ["sent at the end, 2 (n − 1) / n", ((states.length - 1) / size).toFixed(2)],
+        ["finished sums on each rank", complete / size],
+        ["sent by each rank (gradients)", `${step}/${size}`],
+        ["sent at the end, 2 (n − 1) / n", `${states.length - 1}/${size}`],
       ]);
     },
   );
+  root.append(make("p", {}, "Rank 0 is on top. An arrow marks what has just arrived."));
   const fill = makeTable(root, ["", ""]);
   update();
 }

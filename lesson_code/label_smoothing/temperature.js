@@ -5,7 +5,7 @@ const BINS = 15; // of equal width, as in the lesson's calibration error
 const FEW = 20; // answers: a bin with fewer has no dot
 
 // The confidence of each answer, and whether it is right.
-function answer(data, temperature) {
+function answerAll(data, temperature) {
   return data.logits.map((hundredths, image) => {
     const z = hundredths.map((number) => number / 100 / temperature);
     const largest = Math.max(...z);
@@ -47,7 +47,7 @@ function draw(root, data) {
     [{ label: "temperature T", min: 0.4, max: 5, step: 0.05, value: 1, say: (t) => t.toFixed(2) }],
     (temperature) => {
       const rows = [1, data.fitted, temperature].map((t) => {
-        const answers = answer(data, t);
+        const answers = answerAll(data, t);
         const bins = sortIntoBins(answers);
         const gaps = bins.map((bin) => bin.count * Math.abs(bin.accuracy - bin.confidence));
         const error = gaps.reduce((total, gap) => total + gap, 0) / answers.length;
@@ -62,8 +62,9 @@ function draw(root, data) {
       if (places.length) axes.line(places, data.colours[0]);
       for (const place of places) axes.dot(...place, data.colours[0], 5);
       say(
-        `With T = ${temperature.toFixed(2)} the network says ${percent(chosen.confidence)} %, and ` +
-          `${percent(chosen.accuracy)} % are right: the calibration error is ${percent(chosen.error)} points.`,
+        `With T = ${temperature.toFixed(2)} the mean confidence is ${percent(chosen.confidence)} %, and ` +
+          `${percent(chosen.accuracy)} % of the answers are right, as with every T. ` +
+          `The calibration error is ${percent(chosen.error)} points.`,
       );
       const names = [
         "as trained, T = 1",
@@ -80,6 +81,11 @@ function draw(root, data) {
       );
     },
   );
+  const trap =
+    "Some T has a smaller error here than the fitted one. But who chooses it by this error has chosen it " +
+    "on the images that report it. T was fitted on other images, by the cross-entropy. " +
+    `A bin of the error with fewer than ${FEW} answers has no point.`;
+  root.append(make("p", {}, trap));
   const fill = makeTable(root, ["", "error (points)", "answers ≥ 90 %", "of these right (%)"]);
   update();
 }

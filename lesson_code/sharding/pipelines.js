@@ -77,19 +77,26 @@ function draw(root, data) {
         const [left, right] = [(100 * start) / length, (100 * end) / length];
         const bottom = 1 - (stage + 1) / stages;
         const corners = [[left + 0.15, bottom + 0.08 / stages], [right - 0.15, bottom + 0.92 / stages]];
-        axes.box(...corners, data.colours[isForward ? 0 : 1], 0.9);
+        axes.box(...corners, data.colours[isForward ? 0 : 1], 1);
         const middle = [(left + right) / 2, bottom + 0.5 / stages - 0.02];
-        if (right - left > 3) axes.note(...middle, `${batch}`, "#ffffff", "middle");
+        const ink = isForward ? "#ffffff" : "#000000";
+        const room = 3 * `${batch}`.length; // of a number on a phone
+        if (right - left > room) axes.note(...middle, `${batch}`, ink, "middle");
       }
       const bubble = Math.round(100 * (1 - busy / (stages * length)));
       const stored = countStored(bars, stages);
       say(
         `${ORDERS[order]}, ${stages} stages, ${batches} micro-batch${batches === 1 ? "" : "es"}: the bubble is ` +
-          `${bubble} %, and a stage stores at most ${Math.max(...stored)}. Stage 0 on top, forward blue, backward orange.`,
+          `${bubble} %, and a stage stores activations of at most ${Math.max(...stored)}.`,
       );
-      fill(stored.map((count, stage) => [`stage ${stage}`, count]));
+      const share = (count) => Math.round((100 * count) / batches);
+      fill(stored.map((count, stage) => [`stage ${stage}`, count, share(count)]));
     },
   );
-  const fill = makeTable(root, ["", "stored micro-batches"]);
+  const legend =
+    "Stage 0 is on top; forward passes are blue, and backward passes, twice as long, are orange. " +
+    "Sending takes no time. When does 1F1B store as much as AFAB?";
+  root.append(make("p", {}, legend));
+  const fill = makeTable(root, ["", "stored micro-batches", "of the batch (%)"]);
   update();
 }

@@ -181,7 +181,10 @@ def test_a_page_fits_the_screen(site, open_page, name, size, scheme):
 def test_a_page_has_no_barrier(site, open_page, name, size, scheme):
     uri = (site / f"{name}.html").as_uri()
     page, _ = open_page(uri, width=size[0], height=size[1], color_scheme=scheme)
-    page.wait_for_function("!window.MathJax || document.body.dataset.ready")
+    if name != "cards":  # which stands for itself, without the site's script
+        page.locator("body[data-ready]").wait_for()
+    page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true })")
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
     assert list_barriers(page) == []
 
 

@@ -20,6 +20,8 @@ from tests.places import find_notebooks
 MOVE = "(input, value) => { input.value = value; input.dispatchEvent(new Event('input')); }"
 PIXEL = """([column, row]) => [...document.querySelector('canvas').getContext('2d')
   .getImageData(column, row, 1, 1).data]"""
+BOXES = """all => all.map((box) =>
+  [box.x.baseVal.value, box.width.baseVal.value, box.getAttribute('fill')])"""
 COLUMN, ROW = 3, 5  # of a pixel that CutMix does not change
 
 
@@ -45,6 +47,7 @@ def show(request, browser):
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=colours)
     faults = []
     page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("console", lambda m: m.type == "error" and faults.append(m.text))
     page.on("request", lambda asked: faults.append(asked.url))
 
     def open_figure(lesson, number=0):
@@ -69,7 +72,7 @@ def move(page, *values):
     for slider, value in zip(inputs, values, strict=True):
         slider.evaluate(MOVE, value)
     rows = [row.locator("td").all_inner_texts() for row in page.locator("tbody tr").all()]
-    return page.locator(".explore p").inner_text(), rows
+    return page.locator(".explore p[aria-live]").inner_text(), rows
 
 
 def test_the_schedules_are_those_of_pytorch(show):
@@ -193,23 +196,36 @@ def test_the_temperature_moves_the_calibration_error_of_the_course(show):
                 assert float(row[3]) == pytest.approx(
                     100 * accepted.double().mean().item(), abs=0.051
                 )
-        assert f"the network says {100 * confidence.mean():.1f} %" in sentence
-        assert f"the calibration error is {rows[2][1]} points" in sentence
+            else:
+                assert row[3] == "–"
+        right = (answers == targets).double().mean()
+        assert f"the mean confidence is {100 * confidence.mean():.1f} %, and " in sentence
+        assert f"{100 * right:.1f} % of the answers are right" in sentence
+        assert f"The calibration error is {rows[2][1]} points" in sentence
+        points = torch.bincount((15 * confidence).int()) >= 20
+        assert page.locator("svg g circle").count() == points.sum()
 
 
 def test_the_ring_adds_in_its_first_half_and_passes_sums_on_in_its_second(show):
     page = show("09_ddp")
-    for ranks in (2, 4, 7):
+    for ranks in (2, 4, 8):
+        added = np.ones((ranks, ranks), dtype=int)  # in each part of each rank
         for step in range(2 * ranks - 1):
+            if step:  # each rank got a part from the one before it
+                parts = [(rank - step) % ranks for rank in range(ranks)]
+                sent = [added[rank - 1, part] for rank, part in enumerate(parts)]
+                added[range(ranks), parts] = np.minimum(np.array(sent) + 1, ranks)
             sentence, rows = move(page, ranks, step)
             complete = max(0, step - ranks + 2)
-            sent = [step / ranks, 2 * (ranks - 1) / ranks]
-            assert [row[1] for row in rows] == [f"{complete}", *(f"{x:.2f}" for x in sent)]
+            sent = [f"{step}/{ranks}", f"{2 * ranks - 2}/{ranks}"]
+            assert [row[1] for row in rows] == [f"{complete}", *sent]
             assert sentence.startswith(f"After step {step} of {2 * ranks - 2} ")
             words = page.locator("svg g text").all_text_contents()
             arrived = f"→ {min(step + 1, ranks)}"
             assert [word for word in words if "→" in word] == [arrived] * (ranks if step else 0)
+            assert [int(word.strip("→ ")) for word in words] == added.flatten().tolist()
     assert move(page, 2, 14)[0].startswith("After step 2 of 2 ")
+    assert page.locator("output").last.inner_text() == "2"
 
 
 def test_the_loader_takes_the_time_of_the_formula(show):
@@ -218,6 +234,7 @@ def test_the_loader_takes_the_time_of_the_formula(show):
         (0, 6, 4): 12 * (6 + 4),
         (1, 6, 4): 12 * 6 + 4,
         (2, 6, 4): 6 + 12 * 4,
+        (1, 30, 1): 12 * 30 + 1,
         (3, 30, 2): 4 * 30 + 3 * 2,
         (4, 8, 10): 8 + 12 * 10,
     }
@@ -226,8 +243,18 @@ def test_the_loader_takes_the_time_of_the_formula(show):
         assert [float(row[1]) for row in rows[:2]] == [prepare, total]
         of_batch = max(prepare / workers, step) if workers else prepare + step
         assert float(rows[2][1]) == pytest.approx(of_batch, abs=0.051)
-        stall = f"no step runs in {100 * (1 - step / of_batch):.0f} % of a long training"
-        assert (stall if of_batch > step else "the training never waits") in sentence
+        stall = f"a data stall of {100 * (1 - step / of_batch):.0f} %"
+        assert (stall if of_batch > step else "waits only for the first batch") in sentence
+        boxes = page.locator("svg g rect").evaluate_all(BOXES)
+        assert len(boxes) == 24
+        assert min(width for _, width, _ in boxes) > 0
+    move(page, 1, 1, 10)  # the worker is two batches ahead, and waits
+    boxes = page.locator("svg g rect").evaluate_all(BOXES)
+    places = [x for x, _, colour in boxes if colour == boxes[0][2]]
+    ends = [x for x, _, colour in boxes if colour != boxes[0][2]]
+    unit = (ends[1] - ends[0]) / 10  # pixels of a ms
+    begun = [(x - places[0]) / unit for x in places]
+    assert begun == pytest.approx([0, 1, 2, *range(11, 92, 10)], abs=0.1)
 
 
 def test_the_pipelines_have_the_bubble_of_the_simulation(show):
@@ -236,7 +263,10 @@ def test_the_pipelines_have_the_bubble_of_the_simulation(show):
         sentence, rows = move(page, ["AFAB", "1F1B"].index(name), stages, batches)
         orders = pipeline.make_orders(name, stages, batches)
         works = pipeline.simulate_pipeline(orders, [1.0] * stages, [2.0] * stages)
-        assert [int(row[1]) for row in rows] == pipeline.count_stored(works)
+        stored = pipeline.count_stored(works)
+        assert [int(row[1]) for row in rows] == stored
+        shares = [100 * n / batches for n in stored]
+        assert [int(row[2]) for row in rows] == pytest.approx(shares, abs=0.51)
         assert f"the bubble is {100 * pipeline.find_bubble(works):.0f} %" in sentence
         widths = page.locator("svg g rect").evaluate_all(
             "all => all.map(x => x.width.baseVal.value)"

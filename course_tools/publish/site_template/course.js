@@ -19,6 +19,7 @@ function nameParts() {
 function reachScrolling() {
   for (const part of document.querySelectorAll(SCROLLING)) {
     if (part.scrollWidth > part.clientWidth) part.tabIndex = 0;
+    else part.removeAttribute("tabindex");
   }
 }
 
