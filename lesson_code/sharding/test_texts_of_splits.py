@@ -66,7 +66,7 @@ def test_the_replicas_grow_as_the_text_says(text):
 
 
 def test_the_bubbles_are_those_of_the_text(text):
-    assert "75 % with one batch, and 27 % with eight" in text
+    assert "for four stages, 75 % with one micro-batch and 27 % with eight" in text
     assert pipeline.predict_bubble(4, 1) == 0.75
     assert round(100 * pipeline.predict_bubble(4, 8)) == 27
 

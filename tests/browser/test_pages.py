@@ -44,7 +44,9 @@ PHONE, DESKTOP = (390, 844), (1300, 900)
 WITH_CARDS = [lesson for lesson in LESSONS if has_cards(lesson)]
 PAGES = ("index", "glossary", "claims", *(lesson.name for lesson in LESSONS))
 PAGES += ("cards",) if WITH_CARDS else ()
-ALWAYS_SEARCHED = ("index", "glossary", "cards", "05_mixup", "20_sharding")  # for barriers
+SCREENS = {"phone": (PHONE, "light"), "dark": (DESKTOP, "dark")}  # half of the four pairs will do
+# A search for barriers takes seconds; all others are searched nightly.
+SEARCHED_ALWAYS = ("index-phone", "index-dark", "cards-phone", "05_mixup-dark", "20_sharding-phone")
 
 
 @pytest.fixture(scope="module")
@@ -148,12 +150,11 @@ def test_search_finds_warm_up(site, open_page):
     watch.assert_quiet()
 
 
-# Colours do not depend on the size, and sizes not on the colours: two of the four pairs do.
-@pytest.mark.parametrize(
-    ("size", "scheme"), [(PHONE, "light"), (DESKTOP, "dark")], ids=["phone", "dark"]
-)
+# Colours do not depend on the size, and sizes not on the colours.
+@pytest.mark.parametrize("screen", SCREENS)
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_fits_the_screen(site, open_page, name, size, scheme):
+def test_a_page_fits_the_screen(site, open_page, name, screen):
+    size, scheme = SCREENS[screen]
     uri = (site / f"{name}.html").as_uri()
     page, watch = open_page(uri, width=size[0], height=size[1], color_scheme=scheme)
     page.wait_for_function("!window.MathJax || window.MathJax.startup.promise")
@@ -171,14 +172,17 @@ def test_a_page_fits_the_screen(site, open_page, name, size, scheme):
     watch.assert_quiet()
 
 
+def mark_search(name, screen):
+    about = f"{name}-{screen}"
+    is_seldom = about not in SEARCHED_ALWAYS
+    return pytest.param(name, screen, id=about, marks=pytest.mark.nightly if is_seldom else ())
+
+
 @pytest.mark.parametrize(
-    ("size", "scheme"), [(PHONE, "light"), (DESKTOP, "dark")], ids=["phone", "dark"]
+    ("name", "screen"), [mark_search(name, screen) for name in PAGES for screen in SCREENS]
 )
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(x, marks=[] if x in ALWAYS_SEARCHED else pytest.mark.nightly) for x in PAGES],
-)
-def test_a_page_has_no_barrier(site, open_page, name, size, scheme):
+def test_a_page_has_no_barrier(site, open_page, name, screen):
+    size, scheme = SCREENS[screen]
     uri = (site / f"{name}.html").as_uri()
     page, _ = open_page(uri, width=size[0], height=size[1], color_scheme=scheme)
     if name != "cards":  # which stands for itself, without the site's script
