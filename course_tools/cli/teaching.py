@@ -142,15 +142,38 @@ def cards(
 @app.command()
 def site(
     output: Annotated[
-        Path, typer.Option(help="folder for the site", parser=parse_folder, metavar=FOLDER)
-    ] = BUILD / "site",
+        Path | None, typer.Option(help="folder for the site", parser=parse_folder, metavar=FOLDER)
+    ] = None,
     run: Execution = BUILD / "quick",
+    language: Annotated[str, typer.Option(help="such as ru: see course translate")] = "en",
 ) -> None:
     """Build the site of all lessons: search, glossary, claims, report; with no network."""
     from course_tools.publish.site import write_site
 
-    page = write_site(find_lessons(), run, output)
+    folder = output or BUILD / ("site" if language == "en" else f"site-{language}")
+    page = write_site(find_lessons(), run, folder, language)
     console.print(f"site: {page}", soft_wrap=True)
+
+
+@app.command()
+def translate(
+    language: Annotated[str, typer.Argument(help="code, such as ru or pt_BR")],
+    lessons: Annotated[
+        list[str] | None, typer.Argument(help="numbers or names, to translate as a whole")
+    ] = None,
+) -> None:
+    """Bring the translations into a language in step with the English text."""
+    from course_tools.publish.site import find_catalogue
+    from course_tools.publish.translate import update_catalogue
+
+    known = find_lessons()
+    whole = select_lessons(lessons, known) if lessons else []
+    found = update_catalogue(language, known, whole)
+    console.print(
+        f"{find_catalogue(language)}: {found.translated} messages are translated, {found.fuzzy} "
+        f"marked as fuzzy (read them again, remove the mark), {found.missing} not translated",
+        soft_wrap=True,
+    )
 
 
 @app.command()

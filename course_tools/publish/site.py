@@ -18,15 +18,24 @@ from course_tools.publish.problems import HEADING, read_problems
 from course_tools.publish.release import clear_solutions, make_students_version
 from course_tools.publish.sections import is_card, is_speakers_note, read_title
 from course_tools.publish.seminars import SEMINARS_MIN, find_left_out, format_plan, read_cell_times
-from course_tools.run.lessons import NOTEBOOKS, Lesson
+from course_tools.run.lessons import Lesson
 from course_tools.run.record import COURSE_FILE
 from course_tools.run.report import write_report
 from course_utils.claims import CLAIM_MIME
 from course_utils.errors import CourseError
 from course_utils.files import ROOT
 
-__all__ = ["make_anchor", "write_site"]
+__all__ = [
+    "LOCALE",
+    "find_catalogue",
+    "make_anchor",
+    "run_sphinx",
+    "stage_sources",
+    "write_index",
+    "write_site",
+]
 
+LOCALE = ROOT / "docs" / "locale"
 TEMPLATE = Path(__file__).with_name("site_template")
 HTML_LINK = re.compile(r'(<a href=\\"\d\d_\w+)\.ipynb')  # in the JSON of a notebook
 SITE = MadeFolder("site", ".course-site.json", (".git", "CNAME"))
@@ -39,7 +48,7 @@ CARDS = """
 to print.
 """
 NOTEBOOK_ADDRESS = re.compile(r"\.(ipynb|md)(?=#|$)")
-PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
+ACTIVE = re.compile(r"([\\`*_{}\[\]<>|~$&])")  # what Markdown gives a meaning inside a line
 REPORT = """# Report
 
 All that one execution of the course measured, and where: <a href="run.html">the report</a>.
@@ -51,6 +60,11 @@ Cells of other sections are run without a word; a section that runs in less than
 skipped. The first table says what does not fit."""
 
 
+def find_catalogue(language: str, locale: Path = LOCALE) -> Path:
+    """The file with the translations into ``language``: a catalogue of gettext."""
+    return locale / language / "LC_MESSAGES" / "course.po"
+
+
 def make_anchor(title: str) -> str:
     """A heading's anchor as JupyterLab makes it, so that links work there and here."""
     return title.replace(" ", "-")
@@ -58,13 +72,13 @@ def make_anchor(title: str) -> str:
 
 def _format_row(*cells: object) -> str:
     """A row of a table in Markdown; whatever stands in the cells is shown, and does nothing."""
-    texts = (PUNCTUATION.sub(r"\\\1", " ".join(str(cell).split())) for cell in cells)
+    texts = (ACTIVE.sub(r"\\\1", " ".join(str(cell).split())) for cell in cells)
     return f"| {' | '.join(texts)} |"
 
 
 def _link(lesson: Lesson) -> str:
-    title = PUNCTUATION.sub(r"\\\1", read_title(lesson.read(), lesson.name))
-    return f"[{title}]({lesson.path.name})"
+    """A link without a text: the page gives it its title, also in another language."""
+    return f"[]({lesson.path.name})"
 
 
 def _format_problems(first: Lesson) -> str:
@@ -73,7 +87,7 @@ def _format_problems(first: Lesson) -> str:
     return f"{HEADING}\n\n{table}" if table else ""
 
 
-def _write_index(lessons: Sequence[Lesson], cards: Sequence[Card], pages: Sequence[str]) -> str:
+def write_index(lessons: Sequence[Lesson], cards: Sequence[Card], pages: Sequence[str]) -> str:
     """The first page: what the course is, the lessons, and the site's navigation."""
     rows = [f"| {_link(x)} {_format_row(x.question, x.seam, x.minutes)}" for x in lessons]
     tree = "\n".join(x.name for x in lessons)
@@ -200,8 +214,8 @@ def _make_page(lesson: Lesson, has_card: bool) -> nbformat.NotebookNode:
     return page
 
 
-def _stage(lessons: Sequence[Lesson], run: Path, folder: Path) -> None:
-    """Put all sources of the site into ``folder``."""
+def stage_sources(lessons: Sequence[Lesson], run: Path, folder: Path) -> None:
+    """Put all sources of the site into the empty ``folder``."""
     for name in ("conf.py", "_static/course.css", "_static/course.js"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(TEMPLATE / Path(name).name, folder / name)
@@ -216,7 +230,7 @@ def _stage(lessons: Sequence[Lesson], run: Path, folder: Path) -> None:
         text = nbformat.writes(_make_page(lesson, lesson in with_card))
         text = HTML_LINK.sub(r"\1.html", text)  # Sphinx turns Markdown's links itself
         (folder / lesson.path.name).write_text(text, encoding="utf-8")
-    shutil.copyfile(NOTEBOOKS / "glossary.md", folder / "glossary.md")
+    shutil.copyfile(lessons[0].path.with_name("glossary.md"), folder / "glossary.md")
     (folder / "claims.md").write_text(_write_claims(lessons), encoding="utf-8")
     (folder / "_extra" / "llms.txt").write_text(_write_llms_txt(lessons), encoding="utf-8")
     if cards:
@@ -229,36 +243,55 @@ def _stage(lessons: Sequence[Lesson], run: Path, folder: Path) -> None:
         (folder / "report.md").write_text(REPORT, encoding="utf-8")
         seminars = _write_seminars(lessons, run / COURSE_FILE)
         (folder / "seminars.md").write_text(seminars, encoding="utf-8")
-    index = _write_index(lessons, cards, pages)
+    index = write_index(lessons, cards, pages)
     (folder / "index.md").write_text(index, encoding="utf-8")
 
 
-def write_site(lessons: Sequence[Lesson], run: Path, target: Path) -> Path:
-    """Build the site of the ``lessons`` in ``target``; returns its first page.
-
-    ``run`` is the folder of an execution (``build/quick``): if it holds one, its report and the
-    seminar plans made from its times join the site. The same lessons and the same run give the
-    same bytes.
+def run_sphinx(builder: str, source: Path, target: Path, **settings: str) -> None:
+    """Make ``target`` from ``source`` with one of Sphinx's builders; ``settings`` of ``conf.py``.
 
     Raises:
-        CourseError: ``target`` is something else, or holds files that are not the site's; Sphinx
-            finds a fault in a page.
+        CourseError: Sphinx finds a fault in a page.
     """
-    with SITE.replacing(target) as new, tempfile.TemporaryDirectory() as work:
-        source = Path(work) / "source"
-        source.mkdir()
-        _stage(lessons, run, source)
-        command = [sys.executable, "-m", "sphinx", "-b", "html", "-W", "--keep-going", "-q", "-N"]
+    command = [sys.executable, "-m", "sphinx", "-b", builder, "-W", "--keep-going", "-q", "-N"]
+    for name, value in settings.items():
+        command += ["-D", f"{name}={value}"]
+    with tempfile.TemporaryDirectory() as doctrees:
         done = subprocess.run(
-            [*command, "-d", str(Path(work) / "doctrees"), str(source), str(new)],
+            [*command, "-d", doctrees, str(source), str(target)],
             capture_output=True,
             text=True,
             cwd=ROOT,
         )
-        if done.returncode:
-            faults = [line for line in done.stderr.splitlines() if "WARNING" in line]
-            first = (faults or done.stderr.splitlines() or ["no message"])[0]
-            raise CourseError(f"Sphinx: {first.replace(str(source), '').lstrip('/')}")
+    if done.returncode:
+        faults = [line for line in done.stderr.splitlines() if "WARNING" in line]
+        first = (faults or done.stderr.splitlines() or ["no message"])[0]
+        raise CourseError(f"Sphinx: {first.replace(str(source), '').lstrip('/')}")
+
+
+def write_site(
+    lessons: Sequence[Lesson], run: Path, target: Path, language: str = "en", locale: Path = LOCALE
+) -> Path:
+    """Build the site of the ``lessons`` in ``target``; returns its first page.
+
+    ``run`` is the folder of an execution (``build/quick``): if it holds one, its report and the
+    seminar plans made from its times join the site. The same lessons and the same run give the
+    same bytes. What ``locale`` does not translate into ``language`` stands there in English.
+
+    Raises:
+        CourseError: ``target`` is something else, or holds files that are not the site's; a
+            language without a translation; Sphinx finds a fault in a page.
+    """
+    if language != "en" and not find_catalogue(language, locale).exists():
+        known = ", ".join(["en", *sorted(x.name for x in locale.glob("*/"))])
+        raise CourseError(f"no translation {language!r}: choose from {known}")
+    with SITE.replacing(target) as new, tempfile.TemporaryDirectory() as work:
+        source = Path(work) / "source"
+        source.mkdir()
+        stage_sources(lessons, run, source)
+        if language != "en":  # a copy, because Sphinx writes a compiled catalogue beside each
+            shutil.copytree(locale, source / "locale")
+        run_sphinx("html", source, new, language=language)
         (new / ".buildinfo").unlink(missing_ok=True)
         (new / ".nojekyll").touch()  # GitHub Pages would drop folders that begin with _
     return target / "index.html"

@@ -6,6 +6,8 @@ copyright = author
 extensions = ["myst_nb"]
 exclude_patterns = ["build"]
 language = "en"
+locale_dirs = ["locale"]
+gettext_compact = "course"  # one catalogue for each language
 
 nb_execution_mode = "off"  # the outputs are those stored in the notebooks
 nb_merge_streams = True

@@ -8,7 +8,6 @@ from dataclasses import replace
 import nbformat
 import pytest
 
-from course_tools.publish import site as site_module
 from course_tools.publish.release import make_students_version
 from course_tools.publish.site import write_site
 from course_tools.run.lessons import find_lessons
@@ -47,17 +46,10 @@ def lessons(school):
     return school.lessons
 
 
-def write_small_site(lessons, run, target):
-    """A site of lessons that are not the course's, with the glossary beside them."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(site_module, "NOTEBOOKS", lessons[0].path.parent)
-        return write_site(lessons, run, target).parent
-
-
 @pytest.fixture(scope="module")
 def site(school, tmp_path_factory):
     target = tmp_path_factory.mktemp("site") / "site"
-    return write_small_site(school.lessons, school.build / "smoke", target)
+    return write_site(school.lessons, school.build / "smoke", target).parent
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +86,7 @@ def test_what_a_page_lacks_is_found(tmp_path):
 
 @pytest.mark.nightly  # a build of 7 s; only new versions of Sphinx change it
 def test_the_same_lessons_give_the_same_bytes(site, school, tmp_path):
-    again = write_small_site(school.lessons, school.build / "smoke", tmp_path / "site")
+    again = write_site(school.lessons, school.build / "smoke", tmp_path / "site").parent
     first, second = (
         {path.relative_to(root): path.read_bytes() for path in root.rglob("*") if path.is_file()}
         for root in (site, again)
@@ -161,7 +153,7 @@ def hostile(tmp_path_factory):
         nbformat.write(notebook, path)
     (folder / "notebooks" / "glossary.md").write_text("# Glossary\n", encoding="utf-8")
     lessons = find_lessons(folder / "notebooks")
-    return write_small_site(lessons, folder / "no_run", folder / "site")
+    return write_site(lessons, folder / "no_run", folder / "site").parent
 
 
 @pytest.mark.parametrize("page", ["index", "claims"])
@@ -216,7 +208,7 @@ def test_a_broken_link_is_said(lessons, tmp_path):
     nbformat.write(notebook, path)
     (tmp_path / "glossary.md").write_text(GLOSSARY, encoding="utf-8")
     with pytest.raises(CourseError, match=r"Sphinx: 00_start_here.ipynb.*02_two.ipynb"):
-        write_small_site([replace(lessons[0], path=path), *lessons[1:]], tmp_path, tmp_path / "a")
+        write_site([replace(lessons[0], path=path), *lessons[1:]], tmp_path, tmp_path / "a")
     assert not (tmp_path / "a").exists()
 
 
