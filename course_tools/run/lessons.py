@@ -37,7 +37,7 @@ class Lesson:
     seam: str
     minutes: int  # of a student's time
     budget_s: int  # seconds that one execution may take in ``quick`` on two cores
-    timing: bool = False  # whether it compares times: then nothing may run beside it
+    timing: bool = False  # it rests on times or starts ranks: nothing may run beside it
     time_s: float | None = None  # seconds that its stored execution took
     peak_mb: int | None = None  # memory that it held at most, in 10⁶ bytes
     # what the README's table shows of it

@@ -77,7 +77,7 @@ class Plan:
     force: bool = False
     parameters: dict = field(default_factory=dict)
     stop_after_s: float = math.inf  # no lesson is started later than this
-    jobs: int = 1  # so many lessons that time nothing are executed side by side
+    jobs: int = 1  # so many lessons that rest on no times are executed side by side
 
     @property
     def is_on_default_data(self) -> bool:
