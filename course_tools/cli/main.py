@@ -223,7 +223,7 @@ def run(
     sample: Annotated[int, typer.Option(help="this many others, chosen at random", min=0)] = 0,
     shard: Annotated[str, typer.Option(help="a part of them, like 2/4, by time")] = "1/1",
     stop_after: Annotated[float, typer.Option(help="minutes: start no lesson later")] = math.inf,
-    jobs: Annotated[int, typer.Option(help="so many side by side; those about times stay alone", min=1)] = 1,
+    jobs: Annotated[int, typer.Option(help="side by side, but for those about times", min=1)] = 1,
     enforce_budgets: Annotated[bool, typer.Option(help="fail if it takes too long")] = False,
 ) -> None:
     """Execute lessons; finished ones are kept, unchanged ones skipped, failing ones reported."""

@@ -141,7 +141,7 @@ def run_lessons(
 ) -> CourseResult:
     """Execute ``chosen``; other ``lessons`` keep the result of an earlier, unchanged run.
 
-    With ``plan.jobs``, lessons that rest on no times are executed side by side, with one thread each.
+    With ``plan.jobs``, lessons that rest on no times run side by side, with one thread each.
     ``execute`` runs one lesson and writes its executed notebook; tests give one without a kernel.
     Writes ``<lesson>.ipynb`` into the plan's folder, and ``course.json`` after every lesson.
 
