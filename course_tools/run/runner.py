@@ -202,7 +202,8 @@ def _run_side_by_side(
                 record.begin(lesson)
                 running[pool.submit(_run_lesson, lesson, plan, 1)] = lesson
             for future in wait(running, return_when=FIRST_COMPLETED).done:
-                lesson, result = running.pop(future), future.result()
+                lesson = running.pop(future)
+                result = replace(future.result(), over_budget=False)  # it is for a lesson alone
                 record.end(lesson, result)
                 _say_result(result, lesson, console, lesson.name)
     return waiting

@@ -571,11 +571,11 @@ def test_lessons_that_time_nothing_run_side_by_side_with_a_thread_each(school):
         "import os; print(os.environ['OMP_NUM_THREADS'])"
     )
     folder = str(school.notebooks.parent)
-    school.write("01_one", wait.format(folder=folder, own="a", other="b"))
-    school.write("02_two", wait.format(folder=folder, own="b", other="a"))
+    school.write("01_one", wait.format(folder=folder, own="a", other="b"), budget_s=0)
+    school.write("02_two", wait.format(folder=folder, own="b", other="a"), budget_s=0)
     school.write("03_broken", "1 / 0")
-    school.write("04_timing", PASS, timing=True)
-    plan = school.plan(jobs=2)
+    school.write("04_timing", PASS, timing=True, budget_s=0)
+    plan = school.plan(profile="quick", dataset="photos", jobs=2)
     course = run_lessons(school.lessons, plan, school.console, execute=school.execute)
     assert statuses(course) == {
         "01_one": "passed",
@@ -584,8 +584,10 @@ def test_lessons_that_time_nothing_run_side_by_side_with_a_thread_each(school):
         "04_timing": "passed",
     }
     assert [course.find(name).threads for name in ("01_one", "02_two")] == [1, 1]
+    over = [entry.name for entry in course.lessons if entry.over_budget]
+    assert over == ["04_timing"], "a budget is for a lesson alone"
     assert school.execute.executed == ["04_timing"], "it runs here, after the others"
-    assert read(school) == course
+    assert read(school, "quick") == course
     again = run_lessons(school.lessons, plan, school.console, execute=school.execute)
     assert statuses(again)["01_one"] == "skipped"
 
