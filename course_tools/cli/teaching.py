@@ -156,6 +156,22 @@ def site(
 
 
 @app.command()
+def book(
+    output: Annotated[
+        Path, typer.Option(help="the PDF", parser=parse_folder, metavar="FILE")
+    ] = BUILD / "course.pdf",
+    language: Annotated[str, typer.Option(help="such as ru: see course translate")] = "en",
+) -> None:
+    """Print all lessons and the glossary as one PDF; Chromium takes some minutes for it."""
+    from course_tools.publish.book import write_book
+
+    if output.is_dir():
+        raise CourseError(f"{output} is a folder: name a file with --output")
+    write_book(find_lessons(), output, language)
+    console.print(f"to print: {output}", soft_wrap=True)
+
+
+@app.command()
 def translate(
     language: Annotated[str, typer.Argument(help="code, such as ru or pt_BR")],
     lessons: Annotated[

@@ -9,7 +9,7 @@ __all__ = ["INSTALL", "find_chromium", "print_page"]
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 INSTALL = "install it (apt-get install chromium)"
-TIME_LIMIT_S = 300  # a guard against a hang
+TIME_LIMIT_S = 900  # a guard against a hang
 
 
 def find_chromium() -> str | None:
@@ -17,8 +17,11 @@ def find_chromium() -> str | None:
     return next(filter(None, map(shutil.which, NAMES)), None)
 
 
-def print_page(page: Path, pdf: Path) -> str:
-    """Print a page of the disk to the file ``pdf``; why it was not printed, or an empty text."""
+def print_page(page: Path, pdf: Path, wait_s: float = 0) -> str:
+    """Print a page of the disk to the file ``pdf``; why it was not printed, or an empty text.
+
+    ``wait_s``: how long its scripts may work before, on a clock that does not wait when they do.
+    """
     chromium = find_chromium()
     if chromium is None:
         return f"no Chromium on this machine: {INSTALL}"
@@ -26,6 +29,8 @@ def print_page(page: Path, pdf: Path) -> str:
         options = ["--headless", "--disable-gpu", f"--user-data-dir={profile}"]
         # root has no sandbox, nor have most containers; the page is the course's own
         options += ["--no-sandbox", "--no-pdf-header-footer", f"--print-to-pdf={pdf}"]
+        if wait_s:
+            options.append(f"--virtual-time-budget={round(1000 * wait_s)}")
         try:
             done = subprocess.run(
                 [chromium, *options, page.as_uri()],

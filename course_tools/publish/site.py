@@ -27,6 +27,7 @@ from course_utils.files import ROOT
 
 __all__ = [
     "LOCALE",
+    "build_pages",
     "find_catalogue",
     "make_anchor",
     "run_sphinx",
@@ -269,6 +270,33 @@ def run_sphinx(builder: str, source: Path, target: Path, **settings: str) -> Non
         raise CourseError(f"Sphinx: {first.replace(str(source), '').lstrip('/')}")
 
 
+def build_pages(
+    builder: str,
+    lessons: Sequence[Lesson],
+    run: Path,
+    target: Path,
+    language: str = "en",
+    locale: Path = LOCALE,
+) -> None:
+    """Make the pages of the ``lessons`` in ``target``, with one of Sphinx's builders.
+
+    What ``locale`` does not translate into ``language`` stands there in English.
+
+    Raises:
+        CourseError: a language without a translation; Sphinx finds a fault in a page.
+    """
+    if language != "en" and not find_catalogue(language, locale).exists():
+        known = ", ".join(["en", *sorted(x.name for x in locale.glob("*/"))])
+        raise CourseError(f"no translation {language!r}: choose from {known}")
+    with tempfile.TemporaryDirectory() as work:
+        source = Path(work) / "source"
+        source.mkdir()
+        stage_sources(lessons, run, source)
+        if language != "en":  # a copy, because Sphinx writes a compiled catalogue beside each
+            shutil.copytree(locale, source / "locale")
+        run_sphinx(builder, source, target, language=language)
+
+
 def write_site(
     lessons: Sequence[Lesson], run: Path, target: Path, language: str = "en", locale: Path = LOCALE
 ) -> Path:
@@ -276,22 +304,14 @@ def write_site(
 
     ``run`` is the folder of an execution (``build/quick``): if it holds one, its report and the
     seminar plans made from its times join the site. The same lessons and the same run give the
-    same bytes. What ``locale`` does not translate into ``language`` stands there in English.
+    same bytes.
 
     Raises:
-        CourseError: ``target`` is something else, or holds files that are not the site's; a
-            language without a translation; Sphinx finds a fault in a page.
+        CourseError: ``target`` is something else, or holds files that are not the site's; what
+            `build_pages` refuses.
     """
-    if language != "en" and not find_catalogue(language, locale).exists():
-        known = ", ".join(["en", *sorted(x.name for x in locale.glob("*/"))])
-        raise CourseError(f"no translation {language!r}: choose from {known}")
-    with SITE.replacing(target) as new, tempfile.TemporaryDirectory() as work:
-        source = Path(work) / "source"
-        source.mkdir()
-        stage_sources(lessons, run, source)
-        if language != "en":  # a copy, because Sphinx writes a compiled catalogue beside each
-            shutil.copytree(locale, source / "locale")
-        run_sphinx("html", source, new, language=language)
+    with SITE.replacing(target) as new:
+        build_pages("html", lessons, run, new, language, locale)
         (new / ".buildinfo").unlink(missing_ok=True)
         (new / ".nojekyll").touch()  # GitHub Pages would drop folders that begin with _
     return target / "index.html"
