@@ -35,6 +35,12 @@ SUBJECTS = {
         "tests/lessons/cards.py",
         "tests/tools/conftest.py",
     ),
+    "tests/browser/test_book.py": (
+        "course_tools/*",
+        PACKAGE,
+        "tests/tools/*",
+        "tests/lessons/cards.py",
+    ),
     "tests/browser/test_lab.py": ("course_tools/*", PACKAGE, "tests/tools/conftest.py"),
     "tests/combinations": (PACKAGE, "lesson_code/*/technique.py"),
     "tests/lessons": (PACKAGE,),
