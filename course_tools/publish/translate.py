@@ -65,7 +65,7 @@ def _extract(lessons: Sequence[Lesson]) -> Catalog:
         source, target = Path(work) / "source", Path(work) / "target"
         source.mkdir()
         stage_sources(lessons, Path(work) / "no run", source)
-        for lesson in lessons:  # outputs are not translated, and take long to read
+        for lesson in lessons:  # outputs are not translated, and gettext's builder shows no figures
             path = source / lesson.path.name
             notebook = nbformat.read(path, as_version=4)
             for cell in notebook.cells:
